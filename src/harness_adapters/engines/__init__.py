@@ -1,0 +1,1 @@
+"""Who serves tokens: the embedded engine, the scripted one, and what publishes adapter versions to them."""
