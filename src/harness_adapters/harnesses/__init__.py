@@ -1,0 +1,19 @@
+"""Harnesses: one file each, behind the protocol in `protocol.py`. `get_harness` is the only place that lists them."""
+
+from __future__ import annotations
+
+from harness_adapters.errors import ConfigError
+from harness_adapters.harnesses.pi import Pi
+from harness_adapters.harnesses.protocol import Harness, HarnessExit, Launch
+
+__all__ = ["HARNESSES", "Harness", "HarnessExit", "Launch", "get_harness"]
+
+HARNESSES = ("pi",)
+"""The harnesses an adapter can be trained for."""
+
+
+def get_harness(name: str) -> Harness:
+    """The harness called `name`. Raises ConfigError naming the known ones."""
+    if name == "pi":
+        return Pi()
+    raise ConfigError(f"no harness {name!r}", f"known harnesses: {', '.join(HARNESSES)}")
