@@ -1,0 +1,87 @@
+"""A run from nothing to a report: `demo` and `train` are the same loop with different configurations."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from pathlib import Path
+
+from harness_adapters.config import RunConfig
+from harness_adapters.errors import ConfigError
+from harness_adapters.records import BASE_POLICY
+from harness_adapters.runs.directory import RunDirectory
+from harness_adapters.runs.progress import Progress
+
+SECONDS = {
+    "record": 1.6,
+    "warm": 22.0,
+    "session": 2.4,
+    "train": 60.0,
+    "evaluate": 1.8,
+}
+"""Planned seconds a unit on two slow cores: an oracle session, a warm-start step, a sampled session, a policy step, an
+evaluated session. Only the first guess of the time left; the pace seen corrects it."""
+
+
+def run_to_the_end(config: RunConfig, parent: Path, resume: Path | None) -> int:
+    """Make or resume a run directory and do whatever is left of it. Returns the exit code.
+
+    Raises ConfigError, TaskError, InfraError, EngineError, TrainingError or RunError for expected failures; what was
+    finished stays and `--resume` goes on from it.
+    """
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    run = RunDirectory.resume(resume) if resume is not None else RunDirectory.create(parent, config)
+    with run:
+        try:
+            asyncio.run(_run(run))
+        except BaseException as error:
+            run.events.append("stopped", reason=type(error).__name__, message=str(error))
+            print(f"stopped; go on with: harness-adapters demo --resume {run.path}", file=sys.stderr)
+            raise
+    return 0
+
+
+async def _run(run: RunDirectory) -> None:
+    from harness_adapters.runs.learning import Learner, adapter_copy
+    from harness_adapters.runs.results import print_results
+    from harness_adapters.runs.stack import open_stack, prepare_harness, prepare_model
+    from harness_adapters.runs.stages import evaluate, record_oracles, task_pools
+
+    config = run.config
+    if config.warm_start.steps == 0 and not config.model.path:
+        raise ConfigError("the packaged model never solves a task untrained", "keep warm_start.steps above 0")
+    progress = Progress(_plan(config))
+    progress.say(f"run directory: {run.path}")
+    harness = await asyncio.to_thread(prepare_harness, config, progress.say)
+    model_dir = await asyncio.to_thread(prepare_model, config, progress.say)
+    pools = task_pools(run)
+    progress.say("tasks: " + ", ".join(f"{len(tasks)} {split}" for split, tasks in pools.items()))
+    async with open_stack(config, model_dir, harness, run.log_verdict) as stack:
+        sessions = await record_oracles(run, harness, stack.renderer, pools["train"], progress)
+        learner = Learner(run, stack, sessions, {task.id: task.instruction for task in pools["train"]})
+        if run.done("warm-start"):
+            await learner.restore()
+        else:
+            await learner.warm_start(progress)
+            run.mark_done("warm-start")
+        warm = learner.version(0).name
+        with learner.publisher.lease(warm):
+            await learner.grpo(pools["train"], progress)
+            final = learner.publisher.current or warm
+            adapter_copy(learner.publisher.folder(learner.version(learner.state["grpo_steps"])), run.path / "adapter")
+            policies = {"base": BASE_POLICY, "warm": warm, "final": final}
+            await evaluate(run, stack, policies, pools, progress)
+    progress.end()
+    print_results(run)
+
+
+def _plan(config: RunConfig) -> list[tuple[str, float]]:
+    sessions = config.producer.groups_per_step * config.producer.group_size
+    evaluated = 3 * (config.tasks.heldout + config.tasks.unseen) * config.evaluation.attempts
+    return [
+        ("record oracle sessions", SECONDS["record"] * config.warm_start.steps * config.warm_start.sessions_per_step),
+        ("warm start", SECONDS["warm"] * config.warm_start.steps),
+        ("reinforcement learning", config.trainer.steps * (sessions * SECONDS["session"] + SECONDS["train"])),
+        ("evaluate", SECONDS["evaluate"] * evaluated),
+    ]

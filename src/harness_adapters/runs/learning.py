@@ -1,0 +1,233 @@
+"""The two stages that change weights: the supervised warm start, and GRPO with a published version after each step.
+
+Invariants
+- Order within a GRPO step: sample → train → checkpoint → save the adapter → publish. A kill between any two of them
+  is made good on resume: rollouts on the disk are not played again, a step without its checkpoint is trained again
+  from the weights before it, a checkpoint without its adapter gets it.
+- Sessions only ever sample from a version that passed the canary, or that could not be told apart (which is logged).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness_adapters.config import PublishConfig, RunConfig
+from harness_adapters.engines.publisher import Canary, CanaryReport, CanaryScores, Publisher
+from harness_adapters.gateway.renderers import Renderer
+from harness_adapters.records import BASE_POLICY, PolicyVersion, Rollout, TrainRow
+from harness_adapters.rollouts.producer import Group, Producer
+from harness_adapters.rollouts.rows import train_rows
+from harness_adapters.runs.directory import RunDirectory, policy_run_name
+from harness_adapters.runs.progress import Progress
+from harness_adapters.runs.resuming import ResumingRunner
+from harness_adapters.runs.sampling import TaskSampler
+from harness_adapters.runs.stack import Stack
+from harness_adapters.runs.stages import guard_policy, supervised_sessions
+from harness_adapters.storage import write_atomic
+from harness_adapters.tasks.format import Task
+
+if TYPE_CHECKING:
+    from harness_adapters.training.trainer import Trainer
+
+CANARY_SESSIONS = 4
+KEPT_CHECKPOINTS = 2
+
+
+class Learner:
+    """Trainer, publisher and run directory of one run, brought to where an earlier process left them."""
+
+    def __init__(self, run: RunDirectory, stack: Stack, sessions: Sequence[Rollout], instructions: dict[str, str]) -> None:
+        from harness_adapters.training.checkpoint import latest
+        from harness_adapters.training.trainer import Trainer
+
+        self.run = run
+        self.stack = stack
+        self.config: RunConfig = run.config
+        self.sessions = sessions
+        self.canary, self._canary_rows = _canary(stack.renderer, sessions[:CANARY_SESSIONS], instructions)
+        self.trainer: Trainer = Trainer(
+            stack.engine.model,
+            lora=self.config.lora,
+            config=self.config.trainer,
+            temperature=self.config.sampling.temperature,
+            seed=self.config.seed,
+        )
+        publish: PublishConfig = self.config.publish
+        self.publisher = Publisher(
+            stack.client, run.folder("adapters"), self.canary, tokens=publish.canary_tokens, threshold=publish.canary_threshold
+        )
+        self._base_scores = self._scores()
+        self.publisher.remember(BASE_POLICY, self._base_scores)
+        self.state: dict[str, Any] = {"warm_steps": 0, "grpo_steps": 0, "cursor": 0}
+        found = latest(run.folder("checkpoints"))
+        for passed_over in found.passed_over:
+            run.events.append("checkpoint_passed_over", reason=passed_over)
+        if found.folder is not None:
+            self.state = self.trainer.load_checkpoint(found.folder)
+
+    def version(self, number: int) -> PolicyVersion:
+        return PolicyVersion(policy_run_name(self.run.id), self.config.harness, number)
+
+    async def warm_start(self, progress: Progress) -> None:
+        """Supervised steps on the recorded sessions, then version 0."""
+        from harness_adapters.training.warm_start import warm_start
+
+        config = self.config.warm_start
+        rows = supervised_sessions(self.sessions)
+        progress.begin("warm start", config.steps, self.state["warm_steps"])
+        steps = warm_start(self.trainer, rows, config, seed=self.config.seed, start_step=self.state["warm_steps"])
+        while (metrics := await self._exclusively(lambda: next(steps, None))) is not None:
+            self.state["warm_steps"] += 1
+            self.run.events.append("warm_step", step=self.state["warm_steps"], **metrics.to_json())
+            progress.advance(f"loss {metrics.loss:.3f}, {metrics.unique_tokens} tokens in {metrics.seconds:.0f} s")
+            if self.state["warm_steps"] % 5 == 0 or self.state["warm_steps"] == config.steps:
+                await self._checkpoint()
+        await self.publish(0)
+
+    async def grpo(self, tasks: Sequence[Task], progress: Progress) -> None:
+        """GRPO steps until `trainer.steps`, publishing as configured."""
+        config = self.config
+        total = config.trainer.steps * config.producer.groups_per_step * config.producer.group_size
+        done = self.state["grpo_steps"] * config.producer.groups_per_step * config.producer.group_size
+        progress.begin("reinforcement learning", max(total, 1), done)
+        sampler = TaskSampler(tasks, config.seed, self.state["cursor"])
+        while self.state["grpo_steps"] < config.trainer.steps:
+            await self._grpo_step(sampler, progress)
+
+    async def _grpo_step(self, sampler: TaskSampler, progress: Progress) -> None:
+        step = self.state["grpo_steps"] + 1
+        policy = self.publisher.current or BASE_POLICY
+        runner = ResumingRunner(self.run, "rollouts", self.stack.runner)
+        solved: list[bool] = []
+
+        def note(rollout: Rollout) -> None:
+            solved.append(rollout.solved)
+            progress.advance(f"step {step}/{self.config.trainer.steps}: {sum(solved)} of {len(solved)} solved")
+
+        producer = Producer(runner, self.config, on_rollout=note)
+        with self.publisher.lease(policy):
+            batch = await producer.groups(
+                sampler, wanted=self.config.producer.groups_per_step, policy=policy, step=step, guard=guard_policy
+            )
+        rows = training_rows(batch.groups, self.config.trainer.keep_per_group)
+        self.run.events.append("sampled", step=step, policy=policy, **asdict(batch.stats))
+        metrics = None
+        if rows:
+            progress.advance(f"step {step}/{self.config.trainer.steps}: training on {len(rows)} sessions", units=0)
+            metrics = await self._exclusively(lambda: self.trainer.policy_step(rows))
+        self.state.update(grpo_steps=step, cursor=sampler.cursor)
+        self.run.events.append(
+            "policy_step",
+            step=step,
+            policy=policy,
+            trained=sorted({row.rollout for row in rows}),
+            solved=sum(solved) / max(len(solved), 1),
+            sampled=len(solved),
+            **_reward_summary(batch.groups),
+            metrics=metrics.to_json() if metrics else None,
+        )
+        await self._checkpoint()
+        if step % self.config.publish.every == 0 or step == self.config.trainer.steps:
+            await self.publish(step)
+
+    async def publish(self, number: int) -> CanaryReport:
+        """Save `adapters/v<number>`, unless it is there, and make it current. Raises EngineError if the canary fails."""
+        version = self.version(number)
+        folder = self.publisher.folder(version)
+        if not folder.exists():
+            await asyncio.to_thread(self.trainer.save_adapter, folder)
+        right = await asyncio.to_thread(self._scores)
+        write_atomic(folder.with_name(f"v{number}.canary.json"), json.dumps(right.values).encode())
+        report = await self.publisher.publish(version, right)
+        self.run.events.append("published", version=version.name, number=number, **asdict(report))
+        return report
+
+    async def restore(self) -> None:
+        """After a resume: bring the versions an earlier process published back onto this engine."""
+        published = sorted(int(path.name[1:]) for path in self.run.folder("adapters").glob("v*") if path.is_dir())
+        wanted = [n for n in {0, self.state["grpo_steps"]} if n in published or n == self.state["grpo_steps"]]
+        for number in sorted(wanted):
+            path = self.publisher.folder(self.version(number)).with_name(f"v{number}.canary.json")
+            if number == self.state["grpo_steps"]:
+                await self.publish(number)
+            elif path.exists():
+                scores = CanaryScores(tuple(tuple(values) for values in json.loads(path.read_text())))
+                await self.publisher.publish(self.version(number), scores)
+
+    def _scores(self) -> CanaryScores:
+        values = self.trainer.logprobs(self._canary_rows, temperature=1.0)
+        return CanaryScores(tuple(tuple(row) for row in values))
+
+    async def _checkpoint(self) -> None:
+        number = self.state["warm_steps"] + self.state["grpo_steps"]
+        folder = self.run.folder("checkpoints")
+        await asyncio.to_thread(self.trainer.save_checkpoint, folder / f"step-{number:05d}", dict(self.state))
+        for old in sorted(path for path in folder.glob("step-*") if path.is_dir())[:-KEPT_CHECKPOINTS]:
+            shutil.rmtree(old, ignore_errors=True)
+
+    async def _exclusively(self, work: Any) -> Any:
+        def turn() -> Any:
+            with self.stack.engine.exclusive():
+                return work()
+
+        return await asyncio.to_thread(turn)
+
+
+def training_rows(groups: Sequence[Group], keep: int) -> list[TrainRow]:
+    """Rows of the groups' rollouts with their group-normalised advantages.
+
+    `keep` > 0 keeps that many best and as many worst rollouts of each group: on a slow machine most of the signal for
+    part of the time. The advantages stay those of the whole group.
+    """
+    from harness_adapters.training.loss import group_advantages
+
+    rows: list[TrainRow] = []
+    for group in groups:
+        advantages = group_advantages([r.reward.total for r in group.rollouts if r.reward is not None])
+        ranked = sorted(zip(advantages, group.rollouts, strict=True), key=lambda pair: -pair[0])
+        chosen = ranked if keep <= 0 or 2 * keep >= len(ranked) else ranked[:keep] + ranked[-keep:]
+        for advantage, rollout in chosen:
+            rows += train_rows(rollout, float(advantage))
+    return rows
+
+
+def _reward_summary(groups: Sequence[Group]) -> dict[str, float]:
+    rollouts = [rollout for group in groups for rollout in group.rollouts]
+    if not rollouts:
+        return {}
+    rewards = [rollout.reward.total for rollout in rollouts if rollout.reward is not None]
+    return {
+        "reward": sum(rewards) / max(len(rewards), 1),
+        "tool_calls": sum(rollout.tool_calls for rollout in rollouts) / len(rollouts),
+        "blocked": float(sum(rollout.blocked for rollout in rollouts)),
+    }
+
+
+def _canary(renderer: Renderer, sessions: Sequence[Rollout], instructions: dict[str, str]) -> tuple[Canary, list[TrainRow]]:
+    """Short sequences: a session's instruction as a bare chat, then the completion ids it recorded."""
+    sequences: list[tuple[int, ...]] = []
+    starts: list[int] = []
+    rows: list[TrainRow] = []
+    for rollout in sessions:
+        prompt = renderer.prompt_ids([{"role": "user", "content": instructions[rollout.task]}], ())
+        ids = (*prompt, *rollout.calls[0].completion_ids)
+        sequences.append(ids)
+        starts.append(len(prompt))
+        trained = tuple(i >= len(prompt) for i in range(len(ids)))
+        rows.append(TrainRow(rollout.id, ids, trained, (0.0,) * len(ids)))
+    return Canary(tuple(sequences), tuple(starts)), rows
+
+
+def adapter_copy(source: Path, target: Path) -> None:
+    """Copy a published adapter to where a person looks for it, whole or not at all."""
+    from harness_adapters.storage import atomic_folder
+
+    with atomic_folder(target) as work:
+        for file in source.iterdir():
+            shutil.copy2(file, work / file.name)

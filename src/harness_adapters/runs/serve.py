@@ -1,0 +1,87 @@
+"""Serve a base model and one adapter to a person's own harness, with the guard in front."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import time
+from pathlib import Path
+
+from harness_adapters.config import RunConfig, SamplingConfig, load_config
+from harness_adapters.errors import ConfigError
+from harness_adapters.runs.directory import CONFIG
+from harness_adapters.records import BASE_POLICY
+
+ADAPTER_NAME = "adapter"
+NO_DEADLINE_S = 10 * 365 * 86_400.0
+
+
+def find_adapter(path: Path) -> tuple[Path, RunConfig]:
+    """The adapter folder and the configuration behind a run directory or a bare PEFT folder.
+
+    Raises ConfigError when there is none.
+    """
+    if (path / "adapter_config.json").is_file():
+        return path, RunConfig()
+    if (path / CONFIG).is_file():
+        if not (path / "adapter" / "adapter_config.json").is_file():
+            raise ConfigError(f"{path} has no finished adapter", f"resume it first: harness-adapters demo --resume {path}")
+        return path / "adapter", load_config(path / CONFIG)
+    raise ConfigError(f"{path} is neither a run directory nor a PEFT adapter folder", "look under runs/")
+
+
+def serve(path: Path, *, model: str, host: str, port: int, base_only: bool) -> int:
+    """Serve until Ctrl-C. Raises EngineError when the port is taken or the adapter does not fit the model."""
+    adapter, config = find_adapter(path)
+    if model:
+        config = config.model_copy(update={"model": config.model.model_copy(update={"path": model})})
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(_serve(adapter, config, host, port, base_only))
+    return 0
+
+
+async def _serve(adapter: Path, config: RunConfig, host: str, port: int, base_only: bool) -> None:
+    from harness_adapters.gateway import SessionSpec
+    from harness_adapters.guard import GuardPolicy
+    from harness_adapters.harnesses import get_harness
+    from harness_adapters.runs.stack import open_stack, prepare_model
+
+    harness = get_harness(config.harness)
+    model_dir = prepare_model(config, print)
+    policy = BASE_POLICY if base_only else ADAPTER_NAME
+
+    def session(session_id: str) -> SessionSpec:
+        return SessionSpec(
+            id=session_id,
+            policy=policy,
+            tool_map=harness.tool_map,
+            sampling=SamplingConfig(temperature=config.sampling.temperature, top_p=config.sampling.top_p, max_tokens=1024),
+            max_model_calls=1_000_000,
+            deadline=time.monotonic() + NO_DEADLINE_S,
+            guard=GuardPolicy.from_mapping({"pack": "user"}),
+            allow_base=base_only,
+        )
+
+    def log_verdict(entry: object) -> None:
+        print(f"guard: {json.dumps(entry, default=str)}")
+
+    async with open_stack(config, model_dir, harness, log_verdict) as stack:
+        if not base_only:
+            await stack.client.load_adapter(ADAPTER_NAME, adapter.absolute())
+        async with stack.gateway.serve(host, port, session) as url:
+            print(f"serving {'the base model' if base_only else adapter} at {url}/v1 (Ctrl-C stops it)")
+            print(_pi_settings(url, harness.alias))
+            await asyncio.Event().wait()
+
+
+def _pi_settings(url: str, alias: str) -> str:
+    provider = {
+        "baseUrl": f"{url}/v1",
+        "api": "openai-completions",
+        "apiKey": "none",
+        "compat": {"supportsDeveloperRole": False, "supportsStore": False, "maxTokensField": "max_tokens"},
+        "models": [{"id": alias, "contextWindow": 8192, "maxTokens": 1024, "reasoning": False, "input": ["text"]}],
+    }
+    text = json.dumps({"providers": {"harness-adapters": provider}}, indent=1)
+    return f"put this into ~/.pi/agent/models.json, then: pi --model harness-adapters/{alias}\n{text}"

@@ -1,0 +1,93 @@
+"""Everything a run holds open while it works: engine, client, gateway, renderer, harness, trainer.
+
+The embedded engine and the trainer live in one process and share one copy of the base weights: the engine reads
+tensors, the trainer wraps the same modules in LoRA. They take turns on the cores (`engine.exclusive()`).
+
+Asymmetry: the gateway speaks to the engine over HTTP all the same, so that another engine is a URL.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness_adapters.config import RunConfig
+from harness_adapters.engines.weights import check_model_folder, packaged_model
+from harness_adapters.errors import ConfigError
+from harness_adapters.gateway.renderers import Renderer, chat_template, open_renderer
+from harness_adapters.harnesses import Harness, get_harness
+from harness_adapters.rollouts.session import SessionRunner
+from harness_adapters.sandbox import SandboxSpec, open_sandbox
+from harness_adapters.sandbox.protocol import Sandbox
+from harness_adapters.storage import cache_root
+
+if TYPE_CHECKING:
+    from harness_adapters.engines.client import EngineClient
+    from harness_adapters.engines.embedded import EmbeddedEngine
+    from harness_adapters.gateway import Gateway
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """One engine, one gateway in front of it, one harness."""
+
+    config: RunConfig
+    model_dir: Path
+    harness: Harness
+    renderer: Renderer
+    engine: EmbeddedEngine
+    client: EngineClient
+    gateway: Gateway
+    runner: SessionRunner
+
+
+def prepare_model(config: RunConfig, say: Callable[[str], None]) -> Path:
+    """The transformers folder of the run's base model, converted or checked."""
+    if config.model.path:
+        return check_model_folder(Path(config.model.path).expanduser())
+    return packaged_model(chat_template(), say)
+
+
+def prepare_harness(config: RunConfig, say: Callable[[str], None]) -> Harness:
+    """The run's harness, installed. Raises ConfigError for one that may not be trained with."""
+    harness = get_harness(config.harness)
+    if harness.name == "scripted":
+        raise ConfigError("the scripted harness is for tests", "train with a real one: harness = \"pi\"")
+    harness.install(cache_root(), say)
+    return harness
+
+
+def bubblewrap(spec: SandboxSpec) -> Sandbox:
+    """The sandbox that training uses."""
+    return open_sandbox("bubblewrap", spec)
+
+
+@contextlib.asynccontextmanager
+async def open_stack(
+    config: RunConfig, model_dir: Path, harness: Harness, log_verdict: Callable[[Mapping[str, Any]], None]
+) -> AsyncIterator[Stack]:
+    """Start the embedded engine and a gateway on it; everything is closed at the end, whatever happens.
+
+    Raises EngineError when the model cannot be served, in words when the engine lacks something training needs.
+    """
+    from harness_adapters.engines.client import EngineClient
+    from harness_adapters.engines.embedded import EmbeddedEngine
+    from harness_adapters.gateway import Gateway
+
+    if config.engine.kind != "embedded":
+        raise ConfigError(f"engine kind {config.engine.kind!r} is not there yet", 'use kind = "embedded"')
+    renderer = open_renderer(model_dir, config.model.chat_format)
+    engine = await asyncio.to_thread(
+        EmbeddedEngine,
+        model_dir,
+        max_batch=config.engine.max_batch,
+        prefix_cache_mb=config.engine.prefix_cache_mb,
+        threads=config.engine.threads,
+    )
+    async with engine.serve() as url, EngineClient(url) as client, Gateway(url, renderer, verdict_log=log_verdict) as gateway:
+        runner = SessionRunner(harness, gateway, bubblewrap, config)
+        yield Stack(config, model_dir, harness, renderer, engine, client, gateway, runner)

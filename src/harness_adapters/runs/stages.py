@@ -1,0 +1,150 @@
+"""The stages of a run before and after GRPO: tasks, oracle sessions, warm start, evaluation.
+
+Invariant: each stage can be killed at any moment and entered again; what it finished is on the disk under a final
+name and is not done twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from harness_adapters.config import RunConfig
+from harness_adapters.engines.scripted import ScriptedEngine
+from harness_adapters.errors import ConfigError, TaskError
+from harness_adapters.gateway import Gateway
+from harness_adapters.gateway.renderers import Renderer
+from harness_adapters.guard import GuardPolicy
+from harness_adapters.harnesses import Harness
+from harness_adapters.records import BASE_POLICY, Outcome, Rollout, TrainRow
+from harness_adapters.rollouts.producer import Producer
+from harness_adapters.rollouts.rows import train_rows
+from harness_adapters.rollouts.session import SessionPlan, SessionRunner
+from harness_adapters.runs.directory import RunDirectory
+from harness_adapters.runs.progress import Progress
+from harness_adapters.runs.resuming import ResumingRunner
+from harness_adapters.runs.stack import Stack, bubblewrap
+from harness_adapters.tasks.format import Task, read_tasks
+from harness_adapters.tasks.sources.first_steps import generate, oracle_turns
+
+SPLITS = ("train", "heldout", "unseen")
+STYLES = ("direct", "careful")
+
+
+def task_pools(run: RunDirectory) -> dict[str, list[Task]]:
+    """The run's tasks by split: generated into `tasks/` once, or read from the folder the configuration names.
+
+    Raises TaskError for a directory that does not parse, ConfigError for a folder without a training pool.
+    """
+    config = run.config.tasks
+    folder = run.path / "tasks"
+    if config.source == "first-steps":
+        if not run.done("tasks"):
+            generate(folder, seed=run.config.seed, train=config.train, heldout=config.heldout, unseen=config.unseen)
+            run.mark_done("tasks")
+        return {split: read_tasks(folder / split) if (folder / split).is_dir() else [] for split in SPLITS}
+    source = Path(config.source).expanduser()
+    pools = {split: read_tasks(source / split) if (source / split).is_dir() else [] for split in SPLITS}
+    if not pools["train"] or not pools["heldout"]:
+        raise ConfigError(f"{source} has no train/ and heldout/ folders of tasks", "harness-adapters tasks first-steps shows the form")
+    return pools
+
+
+def guard_policy(task: Task) -> GuardPolicy:
+    """The guard of one training or evaluation session: the task's own policy in the `train` pack."""
+    return GuardPolicy.from_mapping({**task.guard, "pack": "train"})
+
+
+async def record_oracles(
+    run: RunDirectory, harness: Harness, renderer: Renderer, tasks: Sequence[Task], progress: Progress
+) -> list[Rollout]:
+    """Play oracles through the real harness against the scripted engine; the solved sessions, in plan order.
+
+    Raises TaskError when under two thirds of the oracles solve their task: the tasks or the harness are broken.
+    """
+    plans, engine = _oracle_plans(run.config, renderer, tasks)
+    async with engine.serve() as url, Gateway(url, renderer, verdict_log=run.log_verdict) as gateway:
+        runner = ResumingRunner(run, "oracle", SessionRunner(harness, gateway, bubblewrap, run.config))
+        progress.begin("record oracle sessions", len(plans), sum(runner.finished(plan) for plan in plans))
+        rollouts = await _play(runner, run.config, plans, progress)
+    solved = [rollout for rollout in rollouts if rollout.solved]
+    if len(solved) * 3 < len(plans) * 2:
+        sample = next(rollout for rollout in rollouts if not rollout.solved)
+        raise TaskError(
+            f"only {len(solved)} of {len(plans)} oracle sessions solved their task",
+            f"first failure: {sample.task}: {sample.outcome} {sample.detail}",
+        )
+    run.mark_done("record", sessions=len(plans), solved=len(solved))
+    return solved
+
+
+def _oracle_plans(config: RunConfig, renderer: Renderer, tasks: Sequence[Task]) -> tuple[list[SessionPlan], ScriptedEngine]:
+    wanted = config.warm_start.steps * config.warm_start.sessions_per_step
+    engine = ScriptedEngine(renderer.tokenizer)
+    plans: list[SessionPlan] = []
+    order = sorted(tasks, key=lambda task: task.id)
+    rng = random.Random(f"{config.seed}:oracles")
+    rng.shuffle(order)
+    careful = math.floor(len(order) * config.warm_start.careful_share)
+    for number in range(min(wanted, 2 * len(order))):
+        task = order[number % len(order)]
+        first_round = number < len(order)
+        style = STYLES[(number % len(order) < careful) == first_round]
+        name = f"oracle-{task.id}-{style}"
+        engine.add(name, [renderer.completion_text(turn) for turn in oracle_turns(task, style)])
+        plans.append(
+            SessionPlan(id=name, task=task, group="", policy=name, seed=number, guard=guard_policy(task), tags={"style": style})
+        )
+    rng.shuffle(plans)
+    return plans, engine
+
+
+def supervised_sessions(rollouts: Sequence[Rollout]) -> list[list[TrainRow]]:
+    """Rows of recorded sessions; each session's weight is its tokens."""
+    return [train_rows(rollout, 1.0) for rollout in rollouts]
+
+
+async def evaluate(
+    run: RunDirectory, stack: Stack, policies: Mapping[str, str], pools: Mapping[str, Sequence[Task]], progress: Progress
+) -> None:
+    """One attempt (or `evaluation.attempts`) of every held-out task by every policy, all from one engine.
+
+    `policies` maps a label (base, warm, final) to the served name. Policies take turns task by task, so that whatever
+    changes on the machine meanwhile meets all of them alike.
+    """
+    plans = [
+        SessionPlan(
+            id=f"{label}-{task.id}-a{attempt}",
+            task=task,
+            group="",
+            policy=name,
+            seed=run.config.seed * 1_000_003 + number * 101 + attempt,
+            guard=guard_policy(task),
+            allow_base=name == BASE_POLICY,
+            tags={"split": split, "policy_label": label, "attempt": str(attempt)},
+        )
+        for split in ("heldout", "unseen")
+        for number, task in enumerate(pools[split])
+        for attempt in range(run.config.evaluation.attempts)
+        for label, name in policies.items()
+    ]
+    runner = ResumingRunner(run, "eval", stack.runner)
+    progress.begin("evaluate", len(plans), sum(runner.finished(plan) for plan in plans))
+    await _play(runner, run.config, plans, progress)
+    run.mark_done("evaluate", sessions=len(plans))
+
+
+async def _play(runner: ResumingRunner, config: RunConfig, plans: Sequence[SessionPlan], progress: Progress) -> list[Rollout]:
+    seen: list[Rollout] = []
+
+    def note(rollout: Rollout) -> None:
+        seen.append(rollout)
+        infra = sum(r.outcome is Outcome.INFRA for r in seen)
+        text = f"solved {sum(r.solved for r in seen)}/{len(seen)}" + (f", infra {infra}" if infra else "")
+        progress.advance(text)
+
+    return await Producer(runner, config, on_rollout=note).run_all(plans)
