@@ -81,6 +81,7 @@ class Learner:
         config = self.config.warm_start
         rows = supervised_sessions(self.sessions)
         progress.begin("warm start", config.steps, self.state["warm_steps"])
+        progress.advance(units=self.state["warm_steps"])
         steps = warm_start(self.trainer, rows, config, seed=self.config.seed, start_step=self.state["warm_steps"])
         while (metrics := await self._exclusively(lambda: next(steps, None))) is not None:
             self.state["warm_steps"] += 1
@@ -96,6 +97,7 @@ class Learner:
         total = config.trainer.steps * config.producer.groups_per_step * config.producer.group_size
         done = self.state["grpo_steps"] * config.producer.groups_per_step * config.producer.group_size
         progress.begin("reinforcement learning", max(total, 1), done)
+        progress.advance(units=done)
         sampler = TaskSampler(tasks, config.seed, self.state["cursor"])
         while self.state["grpo_steps"] < config.trainer.steps:
             await self._grpo_step(sampler, progress)

@@ -40,10 +40,13 @@ class Progress:
         self._width = 0
 
     def begin(self, stage: str, total: int, skipped: int = 0) -> None:
-        """Enter a stage of `total` units, `skipped` of which an earlier process finished."""
+        """Enter a stage of `total` units, `skipped` of which an earlier process finished.
+
+        The skipped ones are advanced over like the others, but say nothing about the pace.
+        """
         self.end()
         self._current = self._stages[stage]
-        self._current.total, self._current.done, self._current.skipped = max(total, 1), skipped, skipped
+        self._current.total, self._current.done, self._current.skipped = max(total, 1), 0, skipped
         self._current.started = time.monotonic()
         self._note = ""
         self._draw(force=True)
@@ -73,7 +76,7 @@ class Progress:
         for stage in self._stages.values():
             share = stage.done / stage.total
             left += stage.planned * (1 - share)
-            worked = stage.planned * (stage.done - stage.skipped) / stage.total
+            worked = stage.planned * max(stage.done - stage.skipped, 0) / stage.total
             elapsed = time.monotonic() - stage.started if stage is self._current else stage.spent
             if worked > 0:
                 planned_done += worked

@@ -6,12 +6,14 @@ from harness_adapters.records import Outcome, Rollout
 from harness_adapters.rollouts.session import SessionPlan, SessionRunner
 from harness_adapters.runs.directory import RunDirectory
 
+UNFINISHED = (Outcome.INFRA, Outcome.CANCELLED)
+
 
 class ResumingRunner:
     """Wraps a `SessionRunner` for one set of a run (`oracle`, `rollouts`, `eval`).
 
-    A rollout on the disk counts as finished when it was played by the plan's policy and did not end as infra or
-    cancelled; those are tried again.
+    A rollout on the disk counts as finished when it is of the plan's task and policy and did not end as infra or
+    cancelled; those are tried again. A retry's file (`<id>.r<N>`) finishes the plan it was a retry of.
     """
 
     def __init__(self, run: RunDirectory, kind: str, runner: SessionRunner) -> None:
@@ -32,7 +34,13 @@ class ResumingRunner:
         return rollout
 
     def _load(self, plan: SessionPlan) -> Rollout | None:
-        rollout = self._run.load_rollout(self._kind, plan.id)
-        if rollout is None or rollout.policy != plan.policy or rollout.outcome in (Outcome.INFRA, Outcome.CANCELLED):
-            return None
-        return rollout
+        retries = range(1, self._run.config.session.infra_retries + 1)
+        for identity in (plan.id, *(f"{plan.id}.r{number}" for number in retries)):
+            rollout = self._run.load_rollout(self._kind, identity)
+            if (
+                rollout is not None
+                and (rollout.task, rollout.policy) == (plan.task.id, plan.policy)
+                and rollout.outcome not in UNFINISHED
+            ):
+                return rollout
+        return None
