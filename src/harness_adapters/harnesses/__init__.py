@@ -5,15 +5,18 @@ from __future__ import annotations
 from harness_adapters.errors import ConfigError
 from harness_adapters.harnesses.pi import Pi
 from harness_adapters.harnesses.protocol import Harness, HarnessExit, Launch
+from harness_adapters.harnesses.scripted import Scripted
 
 __all__ = ["HARNESSES", "Harness", "HarnessExit", "Launch", "get_harness"]
 
 HARNESSES = ("pi",)
-"""The harnesses an adapter can be trained for."""
+"""The harnesses an adapter can be trained for; `scripted` exists besides them, for tests."""
 
 
 def get_harness(name: str) -> Harness:
     """The harness called `name`. Raises ConfigError naming the known ones."""
     if name == "pi":
         return Pi()
+    if name == "scripted":
+        return Scripted()
     raise ConfigError(f"no harness {name!r}", f"known harnesses: {', '.join(HARNESSES)}")

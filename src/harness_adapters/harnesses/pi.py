@@ -76,8 +76,11 @@ class Pi:
         """The complete install folder. Raises HarnessError when pi is not installed."""
         folder = install_folder(self._cache or cache_root())
         if not is_installed(folder):
-            raise HarnessError(f"pi {VERSION} is not installed", "run `harness-adapters demo` or `doctor --install`")
+            raise HarnessError(f"pi {VERSION} is not installed", "harness-adapters doctor --prepare installs it")
         return folder
+
+    def install(self, cache: Path, say: Callable[[str], None]) -> None:
+        install(cache, say)
 
     def mounts(self) -> tuple[tuple[Path, str], ...]:
         return ((node_folder(), NODE_TARGET), (self.folder, _TARGET))

@@ -11,7 +11,7 @@ plain pairs and imports neither.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -21,17 +21,13 @@ from harness_adapters.records import ToolMap
 HOME = "/home/agent"
 """HOME of the agent in every sandbox; fixed, so prompts that mention it are the same in all sessions."""
 
-WORKSPACE = "/workspace"
-"""Working directory of the agent in every sandbox."""
-
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """A command to run inside the sandbox. `env` is the whole environment, not an addition to one."""
+    """A command to run in the task's working directory. `env` is the whole environment, not an addition to one."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
-    cwd: str = WORKSPACE
     stdin: bytes = b""
 
 
@@ -65,6 +61,10 @@ class Harness(Protocol):
     @property
     def port(self) -> int:
         """The port on 127.0.0.1 inside the sandbox at which it expects the model."""
+        ...
+
+    def install(self, cache: Path, say: Callable[[str], None]) -> None:
+        """Install into `cache` unless it is there, telling `say` each step. Raises HarnessError or InfraError."""
         ...
 
     def mounts(self) -> tuple[tuple[Path, str], ...]:

@@ -1,0 +1,276 @@
+"""Many sessions at once: one bound on the sandboxes alive, paced starts, retries, groups with reward spread.
+
+Invariants
+- At most `producer.in_flight` sessions hold sandboxes at any time, their verifiers included; a retry counts as one.
+- Only infrastructure failures are retried; every attempt is reported, and none of them becomes a reward of 0.
+- A group is handed on with its scorable members only; one that is too small or shows no spread of reward is dropped,
+  counted and replaced by the next task, at most `producer.max_refills` times a call.
+- When the caller is cancelled, every session started here has cleaned up before the cancellation goes on.
+
+Asymmetry: seeds follow from (run seed, group, member), so the same plan samples the same way again, but the order in
+which sessions finish, and so which refill tasks are drawn, depends on the machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from harness_adapters.config import RunConfig
+from harness_adapters.guard import GuardPolicy
+from harness_adapters.records import BASE_POLICY, Outcome, Rollout
+from harness_adapters.rollouts.session import SessionPlan
+from harness_adapters.tasks.format import Task
+
+log = logging.getLogger(__name__)
+
+START_GAP_SECONDS = 0.05
+"""Least time between two session starts, so that a full pool does not boot all its sandboxes in one moment."""
+
+MIN_SCORABLE = 2
+"""A group needs this many scorable rollouts, and at least half its size, to compare them."""
+
+SPREAD = 1e-9
+"""Rewards closer together than this are equal: the group carries no signal."""
+
+
+class Runner(Protocol):
+    """What the producer needs of a `SessionRunner`."""
+
+    async def run(self, plan: SessionPlan) -> Rollout: ...
+
+
+@dataclass(slots=True)
+class ProducerStats:
+    """Counts since the producer was made; `failures` maps the detail of an infra failure to how often it was seen."""
+
+    sessions: int = 0
+    graded: int = 0
+    solved: int = 0
+    blocked: int = 0
+    agent_faults: int = 0
+    infra: int = 0
+    cancelled: int = 0
+    retries: int = 0
+    groups: int = 0
+    dropped_no_spread: int = 0
+    dropped_too_small: int = 0
+    refills: int = 0
+    failures: dict[str, int] = field(default_factory=dict)
+
+    def count(self, rollout: Rollout) -> None:
+        self.sessions += 1
+        self.graded += rollout.outcome is Outcome.GRADED
+        self.solved += rollout.solved
+        self.blocked += rollout.reward is not None and rollout.reward.blocked
+        self.agent_faults += rollout.outcome is Outcome.AGENT_FAULT
+        self.cancelled += rollout.outcome is Outcome.CANCELLED
+        if rollout.outcome is Outcome.INFRA:
+            self.infra += 1
+            self.failures[rollout.detail] = self.failures.get(rollout.detail, 0) + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The scorable rollouts of one task under one policy; their rewards are not all equal."""
+
+    id: str
+    task: str
+    policy: str
+    rollouts: tuple[Rollout, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupBatch:
+    """What one call of `Producer.groups` brought.
+
+    `dropped` holds the unscorable rollouts and those of groups not handed on; `stats` is the producer's count so far.
+    """
+
+    groups: tuple[Group, ...]
+    dropped: tuple[Rollout, ...]
+    stats: ProducerStats
+
+    @property
+    def rollouts(self) -> tuple[Rollout, ...]:
+        """Every finished rollout, kept or dropped: what reward curves are drawn from."""
+        return (*(rollout for group in self.groups for rollout in group.rollouts), *self.dropped)
+
+
+class Producer:
+    """Runs session plans within the bounds of `config.producer`; `on_rollout` hears of every finished attempt."""
+
+    def __init__(
+        self, runner: Runner, config: RunConfig, *, on_rollout: Callable[[Rollout], None] | None = None
+    ) -> None:
+        self.stats = ProducerStats()
+        self._runner = runner
+        self._config = config
+        self._on_rollout = on_rollout
+        self._slots = asyncio.Semaphore(config.producer.in_flight)
+        self._pace = asyncio.Lock()
+
+    async def run_all(self, plans: Iterable[SessionPlan]) -> list[Rollout]:
+        """The last attempt of each plan, in the order of the plans.
+
+        What `on_rollout` raises ends all of them, cleaned up, and is raised here.
+        """
+        started = [asyncio.create_task(self.run_one(plan), name=f"session {plan.id}") for plan in plans]
+        try:
+            return list(await asyncio.gather(*started))
+        finally:
+            await _end(started)
+
+    async def run_one(self, plan: SessionPlan) -> Rollout:
+        """Play one plan, again while it fails as infra and retries are left; the id of a retry ends in `.r<N>`."""
+        async with self._slots:
+            rollout = await self._attempt(plan)
+            for attempt in range(1, self._config.session.infra_retries + 1):
+                if rollout.outcome is not Outcome.INFRA:
+                    break
+                log.warning("session %s is infra and played again: %s", rollout.id, rollout.detail)
+                self.stats.retries += 1
+                rollout = await self._attempt(replace(plan, id=f"{plan.id}.r{attempt}"))
+        return rollout
+
+    async def groups(
+        self,
+        tasks: Iterator[Task],
+        wanted: int,
+        *,
+        policy: str,
+        step: int,
+        guard: Callable[[Task], GuardPolicy | None],
+        allow_base: bool = False,
+        tags: Mapping[str, str] | None = None,
+    ) -> GroupBatch:
+        """`wanted` groups with reward spread, one a task drawn from `tasks`, or fewer when refills or tasks run out.
+
+        All groups play at once within `in_flight`; a dropped one is replaced while refills are left. Group ids are
+        `s<step>-g<number>`, session ids add `-m<member>`; `guard` gives a task's policy.
+        """
+        batch = _Batch()
+        pending: set[asyncio.Task[list[Rollout]]] = set()
+
+        def start() -> bool:
+            task = next(tasks, None)
+            if task is None:
+                return False
+            name = f"s{step}-g{batch.started}"
+            batch.started += 1
+            plans = self._group_plans(task, name, policy, guard(task), allow_base, {"step": str(step), **(tags or {})})
+            pending.add(asyncio.create_task(self.run_all(plans), name=f"group {name}"))
+            return True
+
+        try:
+            for _ in range(wanted):
+                start()
+            while pending:
+                done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+                for finished in done:
+                    if self._keep(finished.result(), batch):
+                        continue
+                    if batch.refills < self._config.producer.max_refills and start():
+                        batch.refills += 1
+                        self.stats.refills += 1
+        finally:
+            await _end(pending)
+        stats = replace(self.stats, failures=dict(self.stats.failures))
+        return GroupBatch(tuple(batch.groups), tuple(batch.dropped), stats)
+
+    async def _attempt(self, plan: SessionPlan) -> Rollout:
+        async with self._pace:
+            await asyncio.sleep(START_GAP_SECONDS)
+        rollout = await self._runner.run(plan)
+        self.stats.count(rollout)
+        if self._on_rollout is not None:
+            self._on_rollout(rollout)
+        return rollout
+
+    def _group_plans(
+        self,
+        task: Task,
+        group: str,
+        policy: str,
+        guard: GuardPolicy | None,
+        allow_base: bool,
+        tags: Mapping[str, str],
+    ) -> list[SessionPlan]:
+        return [
+            SessionPlan(
+                id=f"{group}-m{member}",
+                task=task,
+                group=group,
+                policy=policy,
+                seed=derive_seed(self._config.seed, group, member),
+                guard=guard,
+                allow_base=allow_base,
+                tags=tags,
+            )
+            for member in range(self._config.producer.group_size)
+        ]
+
+    def _keep(self, rollouts: Sequence[Rollout], batch: _Batch) -> bool:
+        scorable = [rollout for rollout in rollouts if rollout.reward is not None]
+        if len(scorable) < max(MIN_SCORABLE, (len(rollouts) + 1) // 2):
+            self.stats.dropped_too_small += 1
+        elif not has_spread(scorable):
+            self.stats.dropped_no_spread += 1
+        else:
+            self.stats.groups += 1
+            first = scorable[0]
+            batch.groups.append(Group(first.group, first.task, first.policy, tuple(scorable)))
+            batch.dropped += [rollout for rollout in rollouts if rollout.reward is None]
+            return True
+        batch.dropped += rollouts
+        return False
+
+
+@dataclass(slots=True)
+class _Batch:
+    groups: list[Group] = field(default_factory=list)
+    dropped: list[Rollout] = field(default_factory=list)
+    started: int = 0
+    refills: int = 0
+
+
+async def _end(tasks: Collection[asyncio.Task[Any]]) -> None:
+    """Cancel what still runs and wait until all of it has cleaned up."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def has_spread(rollouts: Sequence[Rollout]) -> bool:
+    """Whether the rewards of scorable rollouts differ at all."""
+    totals = [rollout.reward.total for rollout in rollouts if rollout.reward is not None]
+    return bool(totals) and max(totals) - min(totals) > SPREAD
+
+
+def derive_seed(run_seed: int, group: str, member: int) -> int:
+    """A 31-bit seed that depends on all three and on nothing else."""
+    digest = hashlib.sha256(f"{run_seed}/{group}/{member}".encode()).digest()
+    return int.from_bytes(digest[:4], "big") >> 1
+
+
+_VERSION = re.compile(r"-v(\d+)$")
+
+
+def version_number(policy: str) -> int:
+    """N of a policy named `…-v<N>`; the base is 0. Raises ValueError for any other name."""
+    if policy == BASE_POLICY:
+        return 0
+    match = _VERSION.search(policy)
+    if match is None:
+        raise ValueError(f"{policy!r} is no adapter version")
+    return int(match.group(1))
+
+
+def staleness(group: Group, current: int) -> int:
+    """How many versions the group's policy is behind version `current`; never negative."""
+    return max(0, current - version_number(group.policy))
