@@ -9,20 +9,19 @@ Invariants
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 
-from harness_adapters.errors import RunError
 from harness_adapters.evaluation.chart import Series, line_chart
 from harness_adapters.evaluation.claim import policy_name, sentence, split_sentence
 from harness_adapters.evaluation.compare import Comparison
 from harness_adapters.evaluation.from_run import TrainingPoint
 from harness_adapters.evaluation.tables import Table, build_tables, plain
 from harness_adapters.records import Decision, ModelCall, Outcome, Rollout
+from harness_adapters.storage import write_atomic
 
 _LONGEST_TEXT = 4000
 
@@ -81,21 +80,10 @@ def write_report(
     """Write the report to `path`, replacing an older one in one step.
 
     `rollouts` are those of evaluation and training; blocked calls are counted over all of them, and `examples`
-    evaluation rollouts of the newest policy are shown whole. Raises RunError when the disk refuses.
+    evaluation rollouts of the newest policy are shown whole. Raises InfraError when the disk refuses.
     """
     page = render_report(comparison, run_info, training_curve, rollouts, examples=examples)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        with partial.open("wb") as file:
-            file.write(page.encode("utf-8", "replace"))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-    except OSError as error:
-        partial.unlink(missing_ok=True)
-        raise RunError(
-            f"cannot write {path}: {error.strerror}", "check the disk and the folder's permissions"
-        ) from error
+    write_atomic(path, page.encode("utf-8", "replace"))
 
 
 def render_report(
@@ -114,7 +102,7 @@ def render_report(
         f'<p class="claim">{_text(sentence(comparison))}</p>',
         _section("Evaluation", _evaluation(comparison)),
         _section("Training", _training(training_curve)),
-        _section("Calls the guard stopped", _guard_table(rollouts)),
+        _section("Calls the guard flagged", _guard_table(rollouts)),
         _section("Example sessions", "".join(_example(rollout) for rollout in pick_examples(rollouts, examples))),
         _section("What was trained", _trained(run_info)),
         _section("Serve the adapter", _serve(run_info.serve)),

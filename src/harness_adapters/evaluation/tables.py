@@ -7,6 +7,7 @@ Invariants
 
 from __future__ import annotations
 
+import json
 import math
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
@@ -36,6 +37,18 @@ def build_tables(split: SplitComparison, confidence: float) -> tuple[Table, ...]
     """One split: the policies, the paired differences of solved shares, the tool calls on tasks both solved."""
     policies = _policy_table(split, confidence)
     return (policies, _solved_table(split, confidence), _calls_table(split, confidence)) if split.pairs else (policies,)
+
+
+def render(comparison: Comparison, form: str = "text") -> str:
+    """The comparison as "text", "markdown" or "json" (indented). Raises ValueError for another form."""
+    forms: dict[str, Callable[[Comparison], str]] = {
+        "text": render_text,
+        "markdown": render_markdown,
+        "json": lambda compared: json.dumps(to_json(compared), indent=2) + "\n",
+    }
+    if form not in forms:
+        raise ValueError(f"a table's form is one of {', '.join(forms)}, not {form!r}")
+    return forms[form](comparison)
 
 
 def render_text(comparison: Comparison) -> str:
