@@ -2,8 +2,8 @@
 
 Invariants
 - The install folder carries a manifest written last; without it the folder does not count as installed.
-- pi sees no proxy, key or host path: its whole environment and configuration are written here, the same in every
-  sandbox, so its system prompt is byte-identical across sessions.
+- pi sees no proxy, key or host path: what it is configured by is written here, the same in every sandbox, so its
+  system prompt is byte-identical across sessions.
 - No compaction and no retries of its own: one model request of the agent is one request at the gateway.
 
 Asymmetries: in JSON mode pi exits with 0 even when the model request failed, so the truth about its end is the last
@@ -115,9 +115,7 @@ class Pi:
 
     def launch(self, instruction: str, *, session_id: str, alias: str) -> Launch:
         argv = (NODE_IN_SANDBOX, f"{_TARGET}/{_CLI}", *_arguments(alias), "--session-id", session_id)
-        return Launch(
-            argv=argv, env=_environment(_CONFIG, HOME, f"{_TARGET}/{_COMPILE_CACHE}"), stdin=instruction.encode()
-        )
+        return Launch(argv=argv, env=_environment(_CONFIG, f"{_TARGET}/{_COMPILE_CACHE}"), stdin=instruction.encode())
 
     def read_exit(self, result_stdout: bytes, result_stderr: bytes, returncode: int | None) -> HarnessExit:
         last: Mapping[str, Any] | None = None
@@ -188,7 +186,7 @@ def _warm_compile_cache(work: Path) -> None:
             (config / Path(path).name).write_bytes(data)
         command = [str(node_folder() / "bin" / "node"), str(work / _CLI), *_arguments("warm")]
         for _ in range(2):
-            _start_once(command, _environment(str(config), scratch, str(cache)), scratch)
+            _start_once(command, {"HOME": scratch, **_environment(str(config), str(cache))}, scratch)
     for tagged in cache.glob(f"*-{os.getuid()}"):
         tagged.rename(tagged.with_name(tagged.name.removesuffix(f"-{os.getuid()}") + f"-{SANDBOX_UID}"))
     for entry in cache.rglob("*"):
@@ -222,11 +220,8 @@ def _arguments(alias: str) -> tuple[str, ...]:
     )
 
 
-def _environment(config: str, home: str, compile_cache: str) -> dict[str, str]:
+def _environment(config: str, compile_cache: str) -> dict[str, str]:
     return {
-        "HOME": home,
-        "PATH": "/usr/local/bin:/usr/bin:/bin",
-        "LANG": "C.UTF-8",
         "PI_CODING_AGENT_DIR": config,
         "PI_OFFLINE": "1",
         "PI_TELEMETRY": "0",

@@ -24,7 +24,7 @@ HOME = "/home/agent"
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """A command to run in the task's working directory. `env` is the whole environment, not an addition to one."""
+    """A command to run in the task's working directory; `env` is laid over the sandbox's own small environment."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)

@@ -40,7 +40,7 @@ class Scripted:
 
     def launch(self, instruction: str, *, session_id: str, alias: str) -> Launch:
         argv = ("python3", "-I", f"{_CONFIG}/agent.py", f"{_CONFIG}/config.json")
-        return Launch(argv, {"HOME": HOME, "PATH": "/usr/local/bin:/usr/bin:/bin"}, instruction.encode())
+        return Launch(argv, stdin=instruction.encode())
 
     def read_exit(self, result_stdout: bytes, result_stderr: bytes, returncode: int | None) -> HarnessExit:
         if returncode == 0:

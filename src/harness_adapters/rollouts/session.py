@@ -5,7 +5,7 @@
 Invariants
 - `SessionRunner.run` never raises for anything that goes wrong with the session: it returns a `Rollout` with a typed
   outcome. Only a cancellation that did not come through `SessionRunner.cancel` propagates, after full clean-up.
-- One deadline (`session.seconds`) covers every phase; the agent's share ends early enough to leave the verifier its own.
+- One deadline (`session.seconds`) covers every phase; the agent's share ends early enough to leave the verifier time.
 - The gateway session closes after the agent's process ended; the agent's sandbox is confirmed dead before a fresh one
   verifies; only declared artifacts cross, and the reward is read by the host from the verifier's sandbox.
 - An infrastructure failure never becomes a reward of 0, and what is not understood counts as one.
