@@ -27,7 +27,7 @@ from typing import Any, NoReturn
 
 from harness_adapters.errors import TaskError
 from harness_adapters.storage import atomic_folder
-from harness_adapters.tasks.toml_rules import one_line, parse_task_toml, refuse
+from harness_adapters.tasks.toml_rules import one_line, parse_task_toml, refuse, shown
 
 WORKDIR = "/workspace"
 WRITABLE = ("/workspace", "/home/agent", "/tmp")
@@ -70,7 +70,7 @@ class Task:
 def read_task(path: Path) -> Task:
     """The task in the directory `path`. Raises TaskError naming the file and what is wrong, in one line."""
     if not _ID.fullmatch(path.name):
-        raise TaskError(f"task name {one_line(repr(path.name))} is not usable", "use letters, digits, '.', '_' and '-'")
+        raise TaskError(f"task name {shown(path.name)} is not usable", "use letters, digits, '.', '_' and '-'")
     return _load(path, path.name)
 
 
@@ -215,23 +215,22 @@ def _artifacts(text: str, where: str, value: Any) -> tuple[str, ...]:
                 )
             item = item.get("source")
         if not isinstance(item, str):
-            refuse(text, where, "", "artifacts", f"{one_line(repr(item), 60)} is not a path")
+            refuse(text, where, "", "artifacts", f"{shown(item)} is not a path")
         if problem := _bad_path(item, HANDED_IN):
             refuse(text, where, "", "artifacts", problem)
         paths.append(item.rstrip("/"))
     for path in paths:
         if any(path == other or path.startswith(other + "/") for other in paths if other is not path):
-            refuse(text, where, "", "artifacts", f"{one_line(repr(path), 80)} is named twice or lies inside another")
+            refuse(text, where, "", "artifacts", f"{shown(path)} is named twice or lies inside another")
     return tuple(paths)
 
 
 def _bad_path(value: str, roots: Sequence[str]) -> str:
     """What is wrong with an absolute path that has to lie under one of `roots`; empty when nothing is."""
-    shown = one_line(repr(value), 80)
     if not value.isprintable() or posixpath.normpath(value) != value.rstrip("/"):
-        return f"{shown} is not a plain absolute path"
+        return f"{shown(value)} is not a plain absolute path"
     if not any(value == root or value.startswith(root + "/") for root in roots):
-        return f"{shown} does not lie under {', '.join(roots)}"
+        return f"{shown(value)} does not lie under {', '.join(roots)}"
     return ""
 
 
@@ -276,7 +275,7 @@ def _unreadable(error: OSError) -> NoReturn:
 
 def _inside(name: str) -> str:
     if name.startswith("/") or ".." in name.split("/") or posixpath.normpath(name) != name:
-        raise TaskError(f"{one_line(repr(name))} is not a path inside a task", "use relative names")
+        raise TaskError(f"{shown(name)} is not a path inside a task", "use relative names")
     return name
 
 

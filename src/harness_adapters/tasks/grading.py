@@ -30,7 +30,7 @@ from harness_adapters.errors import InfraError, TaskError
 from harness_adapters.sandbox.archive import pack, unpack
 from harness_adapters.sandbox.protocol import ExecResult, Limits, Sandbox, SandboxPathError, SandboxSpec
 from harness_adapters.tasks.format import Task, task_files
-from harness_adapters.tasks.toml_rules import one_line
+from harness_adapters.tasks.toml_rules import one_line, shown
 
 log = logging.getLogger(__name__)
 
@@ -160,13 +160,11 @@ def _parts(task: Task, name: str, data: bytes) -> dict[str, float]:
         if isinstance(values, int | float):
             values = {"reward": values}
     if not isinstance(values, dict) or not values:
-        _no_reward(task, f"{name} holds {one_line(repr(text), 80)}")
+        _no_reward(task, f"{name} holds {shown(text)}")
     for key, value in values.items():
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if not number or not 0 <= value <= 1:
-            _no_reward(
-                task, f"{name} gives {one_line(repr(key), 40)} as {one_line(repr(value), 40)}, not a number in [0, 1]"
-            )
+            _no_reward(task, f"{name} gives {shown(key)} as {shown(value)}, not a number in [0, 1]")
     if "reward" not in values and len(values) > 1:
         _no_reward(task, f"{name} names {len(values)} rewards and none of them is 'reward'")
     return {key: float(value) for key, value in values.items()}

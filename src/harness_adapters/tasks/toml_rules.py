@@ -13,6 +13,7 @@ nothing about the network is run without one, and a task that asks for one is re
 from __future__ import annotations
 
 import re
+import reprlib
 import tomllib
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
@@ -56,6 +57,11 @@ def one_line(value: object, limit: int = 200) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
+def shown(value: object) -> str:
+    """`value` as short source text in one line; deep nesting is cut, not followed."""
+    return one_line(reprlib.repr(value), 80)
+
+
 def line_of(text: str, section: str, key: str) -> int | None:
     """The line (from 1) where `key` of `section` (empty: top level) is set, or None when it is not plain to see.
 
@@ -94,7 +100,7 @@ def refuse(text: str, where: str, section: str, key: str, problem: str) -> NoRet
 
 
 def _text(value: Any) -> str:
-    return "" if isinstance(value, str) else f"must be text, not {one_line(repr(value), 60)}"
+    return "" if isinstance(value, str) else f"must be text, not {shown(value)}"
 
 
 def _anything(value: Any) -> str:
@@ -103,23 +109,23 @@ def _anything(value: Any) -> str:
 
 def _seconds(value: Any) -> str:
     good = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= 86_400
-    return "" if good else f"must be seconds between 0 and 86400, not {one_line(repr(value), 60)}"
+    return "" if good else f"must be seconds between 0 and 86400, not {shown(value)}"
 
 
 def _amount(value: Any) -> str:
     good = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1 << 31
-    return "" if good else f"must be a positive number, not {one_line(repr(value), 60)}"
+    return "" if good else f"must be a positive number, not {shown(value)}"
 
 
 def _megabytes(value: Any) -> str:
     good = isinstance(value, int) and not isinstance(value, bool) and 64 <= value <= 1 << 20
-    return "" if good else f"must be whole megabytes from 64 up, not {one_line(repr(value), 60)}"
+    return "" if good else f"must be whole megabytes from 64 up, not {shown(value)}"
 
 
 def _one_of(*allowed: Any, why: str) -> Check:
     def check(value: Any) -> str:
         same_type = any(type(value) is type(item) and value == item for item in allowed)
-        return "" if same_type else f"{one_line(repr(value), 60)} is not done here: {why}"
+        return "" if same_type else f"{shown(value)} is not done here: {why}"
 
     return check
 
