@@ -1,0 +1,141 @@
+"""The embedded engine: one base model, its adapters, the batcher's thread and the HTTP server, in this process.
+
+Invariants
+- There is one `LlamaForCausalLM` (`model`), which a trainer in this process may wrap and train adapters on; the engine
+  took its references to the base weights before, so what it serves are the base and the adapters it loaded from disk.
+- An adapter name means one adapter from load to unload. Requests in flight keep theirs when it is unloaded.
+
+Asymmetry: loading an adapter never waits for the engine; its prefixes are dropped between two steps after unloading.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import AsyncIterator
+from concurrent.futures import Future
+from contextlib import AbstractContextManager, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from harness_adapters.engines.embedded.batcher import Batcher
+from harness_adapters.engines.embedded.lora import Adapter, read_adapter
+from harness_adapters.engines.embedded.model import LlamaModel, load_module
+from harness_adapters.engines.embedded.prefix_cache import PrefixCache
+from harness_adapters.engines.embedded.requests import Answer, Generation
+from harness_adapters.errors import EngineError
+from harness_adapters.records import BASE_POLICY
+
+BASE_KEY = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Served:
+    adapter: Adapter | None
+    key: int
+
+
+class EmbeddedEngine:
+    """Serve the Llama-type model of a transformers folder.
+
+    `max_batch` sequences run together; `prefix_cache_mb` bounds stored prefixes (0: none); `threads` sets torch's
+    threads (0: leave them). Raises EngineError where the folder cannot be served.
+    """
+
+    def __init__(self, model_dir: Path, *, max_batch: int, prefix_cache_mb: int, threads: int = 0) -> None:
+        if threads:
+            torch.set_num_threads(threads)
+        self.model_dir = model_dir
+        self.model: Any = load_module(model_dir)
+        self._llama = LlamaModel(self.model)
+        self._cache = PrefixCache(self._llama.kv_shape, prefix_cache_mb << 20)
+        self._cache.open(BASE_KEY)
+        self._batcher = Batcher(self._llama, self._cache, max_batch=max_batch)
+        self._names = threading.Lock()
+        self._served = {BASE_POLICY: _Served(None, BASE_KEY)}
+        self._keys = itertools.count(BASE_KEY + 1)
+
+    @property
+    def vocabulary(self) -> int:
+        return self._llama.vocabulary
+
+    @property
+    def positions(self) -> int:
+        """The longest context in tokens, prompt and answer together."""
+        return self._llama.positions
+
+    @property
+    def healthy(self) -> bool:
+        return self._batcher.alive
+
+    def models(self) -> list[str]:
+        """The base's name first, then the adapters' in order of loading."""
+        with self._names:
+            return list(self._served)
+
+    def start(self) -> None:
+        self._batcher.start()
+
+    def stop(self) -> None:
+        self._batcher.stop()
+
+    def exclusive(self) -> AbstractContextManager[None]:
+        """Hold the engine idle between two steps, for a trainer's turn. Blocks; from any thread; not reentrant."""
+        return self._batcher.exclusive()
+
+    def submit(self, name: str, request: Generation) -> Future[Answer]:
+        """Queue a request for a model name. Raises KeyError for an unknown name, EngineError where it cannot fit."""
+        with self._names:
+            served = self._served[name]
+        room = self.positions - len(request.prompt)
+        if not request.prompt or room < 1:
+            what = f"{len(request.prompt)} tokens, this model takes 1 to {self.positions - 1}"
+            raise EngineError(f"the prompt has {what}", "shorten the prompt")
+        if request.max_tokens > room:
+            request = Generation(**{**_fields(request), "max_tokens": room})
+        return self._batcher.submit(request, served.adapter, served.key)
+
+    def load_adapter(self, name: str, folder: Path) -> None:
+        """Serve a PEFT folder under a new name. Raises EngineError where the name exists or the folder does not fit."""
+        self._check_new(name)
+        adapter = read_adapter(name, folder, self._llama)
+        with self._names:
+            if name in self._served:
+                raise EngineError(f"a model named {name!r} is already loaded", "unload it, or use a new name")
+            key = next(self._keys)
+            self._cache.open(key)
+            self._served[name] = _Served(adapter, key)
+
+    def unload_adapter(self, name: str) -> None:
+        """Stop serving a name. Raises KeyError for an unknown one and EngineError for the base."""
+        if name == BASE_POLICY:
+            raise EngineError("the base model cannot be unloaded")
+        with self._names:
+            served = self._served.pop(name)
+        self._batcher.between_steps(lambda: self._cache.drop(served.key))
+
+    @asynccontextmanager
+    async def serve(self, host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[str]:
+        """Start the thread and the HTTP server; yields its URL. Raises EngineError when the port is taken."""
+        from harness_adapters.engines.embedded.server import listen
+
+        self.start()
+        try:
+            async with listen(self, host, port) as url:
+                yield url
+        finally:
+            self.stop()
+
+    def _check_new(self, name: str) -> None:
+        if not name:
+            raise EngineError("an adapter needs a name", "give lora_name")
+        with self._names:
+            if name in self._served:
+                raise EngineError(f"a model named {name!r} is already loaded", "unload it, or use a new name")
+
+
+def _fields(request: Generation) -> dict[str, Any]:
+    return {name: getattr(request, name) for name in Generation.__slots__}
