@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save_file
 
 from harness_adapters.config import LoraConfig
 from harness_adapters.errors import TrainingError
-from harness_adapters.training.folders import written_whole
+from harness_adapters.storage import atomic_folder
 
 WEIGHTS = "adapter_model.safetensors"
 EXCLUDED_PARTS = frozenset({"experts", "expert", "router", "gate", "shared_expert_gate"})
@@ -83,9 +83,10 @@ def save(peft_model: Any, folder: Path) -> None:
 
     A published adapter never changes: an existing folder with the same weights is left alone (a resumed run saves
     again what it saved before), one with other weights raises TrainingError.
+    Raises InfraError when the disk refuses.
     """
     if not folder.exists():
-        with written_whole(folder) as temporary:
+        with atomic_folder(folder) as temporary:
             write_into(peft_model, temporary)
     elif not _holds(folder, weights(peft_model)):
         raise TrainingError(

@@ -50,7 +50,7 @@ class StepMetrics:
 
 
 class TrainingBackend(Protocol):
-    """Trains one LoRA adapter on one base model. Every method may raise TrainingError."""
+    """Trains one LoRA adapter on one base model. Every method may raise TrainingError, saving also InfraError."""
 
     @property
     def step(self) -> int:

@@ -4,7 +4,7 @@ Files: PEFT's adapter layout, `optimizer.safetensors` (Adam's moments per parame
 `checkpoint.json`, the manifest with the size and SHA-256 of every other file. No pickle.
 
 Invariants
-- A folder appears whole or not at all (`folders.written_whole`); a file that was damaged later fails its hash.
+- A folder appears whole or not at all (`storage.atomic_folder`); a file that was damaged later fails its hash.
 - A checkpoint names its base weights, rank, alpha and target layers; loading it over anything else is refused before
   anything is changed.
 
@@ -26,8 +26,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from harness_adapters.errors import TrainingError
+from harness_adapters.storage import atomic_folder
 from harness_adapters.training import adapter
-from harness_adapters.training.folders import is_whole, written_whole
 
 MANIFEST = "checkpoint.json"
 OPTIMIZER = "optimizer.safetensors"
@@ -53,7 +53,8 @@ def base_fingerprint(model: Any) -> str:
         if parameter.requires_grad:
             continue
         flat = parameter.detach().reshape(-1)
-        places = torch.linspace(0, flat.numel() - 1, min(SAMPLED_ELEMENTS, flat.numel())).long()
+        count = min(SAMPLED_ELEMENTS, flat.numel())
+        places = torch.arange(count) * (flat.numel() - 1) // max(count - 1, 1)
         digest.update(f"{name} {tuple(parameter.shape)} {parameter.dtype}".encode())
         digest.update(flat[places.to(flat.device)].double().cpu().numpy().tobytes())
     return digest.hexdigest()
@@ -74,12 +75,12 @@ def save(
     step: int,
     state: Mapping[str, Any],
 ) -> None:
-    """Write a checkpoint. Raises TrainingError when the disk refuses or `state` is not JSON."""
+    """Write a checkpoint. Raises InfraError when the disk refuses, TrainingError when `state` is not JSON."""
     try:
         kept_state = json.loads(json.dumps(state))
     except (TypeError, ValueError) as error:
         raise TrainingError(f"the state of a checkpoint must be JSON: {error}") from None
-    with written_whole(folder) as temporary:
+    with atomic_folder(folder) as temporary:
         adapter.write_into(peft_model, temporary)
         save_file(_optimizer_tensors(peft_model, optimizer), str(temporary / OPTIMIZER))
         manifest = {
@@ -140,7 +141,7 @@ def latest(folder: Path) -> Latest:
     for path in sorted(folder.iterdir()) if folder.is_dir() else []:
         if not path.is_dir():
             continue
-        if not is_whole(path):
+        if path.name.startswith("."):
             passed_over.append((path.name, "writing it was interrupted"))
             continue
         try:

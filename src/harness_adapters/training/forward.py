@@ -38,7 +38,7 @@ class DetachedPrefix:
 
 @dataclass(frozen=True)
 class TermValues:
-    """Per loss term, float32 [K], nats: the token's log-prob, with gradient, and its distribution's entropy, without."""
+    """Per loss term, float32 [K], in nats: the log-prob, with gradient, and the distribution's entropy, without."""
 
     logprobs: Tensor
     entropies: Tensor
