@@ -26,7 +26,7 @@ PRESETS = Path(__file__).parent / "presets"
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class ModelConfig(_Section):
@@ -198,10 +198,15 @@ def to_toml(config: RunConfig) -> str:
         if isinstance(value, Mapping):
             tables.append((key, value))
         else:
-            lines.append(f"{key} = {json.dumps(value)}")
+            lines.append(f"{key} = {_toml_value(value)}")
     for name, table in tables:
-        lines += ["", f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in table.items())]
+        lines += ["", f"[{name}]", *(f"{key} = {_toml_value(value)}" for key, value in table.items())]
     return "\n".join(lines) + "\n"
+
+
+def _toml_value(value: Any) -> str:
+    """JSON's form of a scalar, which TOML shares but for escaped surrogates and a bare DEL."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _nearest_hint(model: type[BaseModel], location: tuple[int | str, ...]) -> str:

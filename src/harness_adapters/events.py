@@ -8,6 +8,7 @@ Invariants
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import threading
@@ -29,7 +30,9 @@ class EventLog:
         try:
             self._file = path.open("ab", buffering=0)
         except OSError as error:
-            raise RunError(f"cannot write the event log {path}: {error.strerror}", "check the disk and the folder's permissions") from error
+            raise RunError(
+                f"cannot write the event log {path}: {error.strerror}", "check the disk and the folder's permissions"
+            ) from error
 
     def append(self, kind: str, **fields: Any) -> dict[str, Any]:
         """Write one event and return it. Raises RunError when the disk refuses (full, read-only)."""
@@ -37,9 +40,13 @@ class EventLog:
             event = {"seq": self._seq, "time": time.time(), "kind": kind, **fields}
             line = json.dumps(event, separators=(",", ":"), default=str).encode() + b"\n"
             try:
-                self._file.write(line)
+                written = self._file.write(line)
+                if written != len(line):  # a nearly full disk takes what fits and reports no error
+                    self._file.truncate(self._file.tell() - written)
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             except OSError as error:
-                raise RunError(f"cannot append to {self.path}: {error.strerror}", "free some disk space and resume the run") from error
+                message = f"cannot append to {self.path}: {error.strerror}"
+                raise RunError(message, "free some disk space and resume the run") from error
             self._seq += 1
             return event
 
@@ -61,7 +68,9 @@ def read_events(path: Path) -> Iterator[dict[str, Any]]:
             try:
                 yield json.loads(line)
             except ValueError as error:
-                raise RunError(f"{path} line {number} is not JSON", "restore the file from a copy; the log is append-only") from error
+                raise RunError(
+                    f"{path} line {number} is not JSON", "restore the file from a copy; the log is append-only"
+                ) from error
 
 
 def _mend_tail(path: Path) -> int:
