@@ -19,13 +19,15 @@ import logging
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from harness_adapters.config import RunConfig
-from harness_adapters.guard import GuardPolicy
 from harness_adapters.records import BASE_POLICY, Outcome, Rollout
 from harness_adapters.rollouts.session import SessionPlan
 from harness_adapters.tasks.format import Task
+
+if TYPE_CHECKING:
+    from harness_adapters.guard import GuardPolicy
 
 log = logging.getLogger(__name__)
 

@@ -29,11 +29,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
 
 from harness_adapters.config import RunConfig
 from harness_adapters.errors import HarnessAdaptersError
-from harness_adapters.gateway import Gateway, GatewaySession, SessionCapture, SessionSpec
-from harness_adapters.guard import GuardPolicy
+from harness_adapters.gateway import ALIAS, Gateway, GatewaySession, SessionCapture, SessionSpec
 from harness_adapters.harnesses.protocol import HOME, Harness, HarnessExit
 from harness_adapters.records import Decision, Outcome, RewardParts, Rollout
 from harness_adapters.rollouts.reward import score
@@ -42,10 +42,10 @@ from harness_adapters.sandbox.protocol import ExecResult, Limits, Mount, Sandbox
 from harness_adapters.tasks.format import Task
 from harness_adapters.tasks.grading import collect, grade, prepare
 
-log = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from harness_adapters.guard import GuardPolicy
 
-ALIAS = "policy"
-"""The model name every harness sees, whatever adapter serves it."""
+log = logging.getLogger(__name__)
 
 OUTPUT_LIMIT = 16 << 20
 """Bytes of the harness's standard output that are kept; pi repeats the whole conversation at its end."""
@@ -264,6 +264,7 @@ class _Session:
             allow_base=plan.allow_base,
             seed=plan.seed,
             context=runner.context,
+            on_block=plan.guard.on_block if plan.guard else "stop",
         )
 
     async def _run_agent(self, sandbox: Sandbox) -> ExecResult:
@@ -304,7 +305,7 @@ def judge_end(result: ExecResult, harness_exit: HarnessExit, capture: SessionCap
     if capture.infra:
         return Ending(Outcome.INFRA, capture.infra, ended_by=capture.ended_by)
     if not capture.calls:
-        said = harness_exit.error or ("it ran out of time" if result.timed_out else "it ended without one")
+        said = capture.ended_by or harness_exit.error or ("out of time" if result.timed_out else "it ended without one")
         return Ending(Outcome.INFRA, f"the harness made no model call: {said}")
     if result.timed_out:
         return Ending(Outcome.GRADED, ended_by="agent_timeout")
