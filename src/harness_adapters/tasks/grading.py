@@ -37,6 +37,8 @@ log = logging.getLogger(__name__)
 TESTS = "/tests"
 VERIFIER_LOGS = "/logs/verifier"
 MAX_REWARD_BYTES = 1 << 16
+MAX_VERIFIER_LOGS = 16 << 20
+"""Bytes of everything the verifier leaves beside the reward file."""
 
 _NOT_PLACED = ("Dockerfile", "setup.sh")
 _SETUP_FOLDER = "/tmp/setup"
@@ -135,16 +137,16 @@ async def _read_grade(sandbox: Sandbox, task: Task, result: ExecResult) -> Grade
         raise InfraError(
             f"verifier of task {task.id} did not end in {task.verifier_timeout:g} s", "see verifier.timeout_sec"
         )
-    listing = await sandbox.exec(["ls", "-A", VERIFIER_LOGS], cwd="/", timeout=10.0)
-    names = listing.stdout.decode(errors="replace").split()
-    name = next((n for n in ("reward.json", "reward.txt") if n in names), None)
-    if name is None:
-        _no_reward(task, f"no reward file, exit code {result.returncode}: {_last_words(result)}")
     try:
-        data = unpack(await sandbox.get(f"{VERIFIER_LOGS}/{name}", limit=MAX_REWARD_BYTES))[name]
+        left = unpack(await sandbox.get(VERIFIER_LOGS, limit=MAX_VERIFIER_LOGS))
     except SandboxPathError as error:
-        _no_reward(task, f"{name}: {error.message}")
-    parts = _parts(task, name, data)
+        _no_reward(task, error.message)
+    name = "reward.json" if "reward.json" in left else "reward.txt"
+    if name not in left:
+        _no_reward(task, f"no reward file, exit code {result.returncode}: {_last_words(result)}")
+    if len(left[name]) > MAX_REWARD_BYTES:
+        _no_reward(task, f"{name} is larger than {MAX_REWARD_BYTES} bytes")
+    parts = _parts(task, name, left[name])
     reward = parts.get("reward", next(iter(parts.values())))
     output = (result.stdout + result.stderr).decode(errors="replace")
     return Grade(reward=reward, parts=parts, output=output[-_OUTPUT_CHARACTERS:])
