@@ -305,7 +305,7 @@ def judge_end(result: ExecResult, harness_exit: HarnessExit, capture: SessionCap
     if capture.infra:
         return Ending(Outcome.INFRA, capture.infra, ended_by=capture.ended_by)
     if not capture.calls:
-        said = capture.ended_by or harness_exit.error or ("out of time" if result.timed_out else "it ended without one")
+        said = "it ran out of time" if result.timed_out else harness_exit.error or capture.ended_by or "it just ended"
         return Ending(Outcome.INFRA, f"the harness made no model call: {said}")
     if result.timed_out:
         return Ending(Outcome.GRADED, ended_by="agent_timeout")
