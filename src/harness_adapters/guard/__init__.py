@@ -1,0 +1,9 @@
+"""The guard: rules, not a model, between an agent and its tools. Pure; see `guard.Guard`."""
+
+from __future__ import annotations
+
+from harness_adapters.guard.guard import Guard
+from harness_adapters.guard.log import log_entry
+from harness_adapters.guard.policy import GuardPolicy
+
+__all__ = ["Guard", "GuardPolicy", "log_entry"]

@@ -1,0 +1,147 @@
+"""What a tool call would do, as a flat list of facts; the only thing that rules look at.
+
+Paths are absolute and normalised, and may hold the markers of `values`. `by` names the program, function or tool that
+the fact comes from.
+
+Asymmetry: `Reads`, `Lists` and `Mentions` leave a file as it is; `Touches` is a program that we do not know well enough
+to say so, and counts as a change where changes are forbidden.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from harness_adapters.guard.values import show
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """Base of all facts."""
+
+    by: str
+
+    def text(self) -> str:
+        """The fact for a person to read: `Writes(/workspace/a.txt) by tee`."""
+        inner = ", ".join(show(str(getattr(self, f.name)), 80) for f in fields(self) if f.name not in ("by", "content"))
+        return f"{type(self).__name__}({inner}) by {show(self.by, 40)}"
+
+
+@dataclass(frozen=True, slots=True)
+class PathFact(Fact):
+    """A fact about one path. `deep`: everything below it as well."""
+
+    path: str
+    deep: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Reads(PathFact):
+    """The contents are read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lists(PathFact):
+    """Names or properties are looked at, not contents."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mentions(PathFact):
+    """The path stands in code, without a sign of what is done with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Touches(PathFact):
+    """The path is given to a program that may do anything with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Writes(PathFact):
+    """Contents, name, permission or target of the path change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Creates(PathFact):
+    """A whole file is written, which may be new."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deletes(PathFact):
+    """The path goes away, by removal or by renaming."""
+
+
+@dataclass(frozen=True, slots=True)
+class Connects(Fact):
+    """A connection (or a name look-up) to `host`; an empty host is one that could not be found out.
+
+    `port` is empty where the default of the scheme is meant.
+    """
+
+    host: str
+    port: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class UsesRegistry(Fact):
+    """A package manager that goes to its default index."""
+
+
+@dataclass(frozen=True, slots=True)
+class UsesDataset(Fact):
+    """A data set or repository id given to something that downloads."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class SearchesWeb(Fact):
+    """A web search with the given query."""
+
+    query: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetsEnv(Fact):
+    """A variable of the environment is set; an empty value means emptied or removed."""
+
+    name: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReadsEnv(Fact):
+    """A variable that nothing here has set is read."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class DumpsEnv(Fact):
+    """The whole environment, or that of another process, is shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeeksSecret(Fact):
+    """A credential store is asked, or places outside the task are searched for credentials."""
+
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Evades(Fact):
+    """A step around the proxy, the guard or the harness settings; `how` in a few words."""
+
+    how: str
+
+
+@dataclass(frozen=True, slots=True)
+class Opaque(Fact):
+    """Something needed for a judgement cannot be known; `where` is host, path, program, code, script or size."""
+
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
+class Runs(Fact):
+    """A program is run with these arguments."""
+
+    args: tuple[str, ...]

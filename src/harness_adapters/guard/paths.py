@@ -1,0 +1,196 @@
+"""Paths and globs: normalising what a program would open, and asking whether it may be a path that the policy names.
+
+Nothing here looks at a disk. Symbolic links are those that the calls themselves have made (`history`).
+
+Asymmetry: a path's own wild cards (`rm -rf *`) meet a glob wherever both can match one name; an unknown piece meets it
+only where the known pieces around it already point there (see `values`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from harness_adapters.guard.values import ANY, DEEP, MADE, ONE, STAR, UNSET
+
+_PROC_CWD = re.compile(r"^/proc/[^/]+/cwd(?=/|$)")
+_PROC_ROOT = re.compile(r"^/proc/[^/]+/root(?=/|$)")
+_RESIDUE = re.compile(
+    r"^(\*?\.(py[cod\x04]|log|tmp|swp|orig|rej|bak|class|o)|__pycache__|\.(pytest|mypy|ruff)_cache|\*\.egg-info|\.DS_Store|\*?~)$"
+)
+_MAX_LINKS = 8
+
+
+def absolute(path: str, cwd: str, home: str) -> str:
+    """The normalised absolute path: `~` and `file:` resolved, `.`, `..` and doubled slashes gone."""
+    if path.startswith("file:"):
+        path = re.sub(r"^file:(//[^/]*)?", "", path)
+    if path == "~" or path.startswith("~/"):
+        path = home + path[1:]
+    if path.startswith(UNSET):
+        path = path.lstrip(UNSET) or ANY
+    if not path.startswith("/"):
+        path = f"{cwd}/{path}"
+    segments: list[str] = []
+    for segment in path.split("/"):
+        if segment == "..":
+            del segments[-1:]
+        elif segment not in ("", "."):
+            segments.append(segment)
+    joined = "/" + "/".join(segments)
+    if joined.startswith("/proc/"):
+        joined = _PROC_ROOT.sub("", _PROC_CWD.sub(cwd, joined)) or "/"
+    return joined
+
+
+def follow(path: str, links: Mapping[str, str]) -> str:
+    """`path` with every known link in it resolved."""
+    for _ in range(_MAX_LINKS if links else 0):
+        link = next((name for name in links if path == name or path.startswith(name + "/")), None)
+        if link is None:
+            break
+        path = links[link] + path[len(link) :]
+    return path
+
+
+@dataclass(frozen=True, slots=True)
+class Glob:
+    """One policy glob. `base` is the number of leading segments without a wild card."""
+
+    segments: tuple[str, ...]
+    base: int
+
+    @property
+    def is_tree(self) -> bool:
+        return self.segments[-1:] == (DEEP,)
+
+
+class Globs:
+    """A set of policy globs to ask paths about."""
+
+    def __init__(self, patterns: Iterable[str], *, cwd: str, home: str) -> None:
+        self.globs = tuple(glob for pattern in patterns for glob in _compile(pattern, cwd, home))
+
+    def meets(self, path: str, *, deep: bool = False) -> bool:
+        """Whether `path` may be (or, when `deep`, may hold) a path that one of the globs names."""
+        if not self.globs:
+            return False
+        segments = tuple(segment for segment in path.split("/") if segment)
+        return any(_meets(segments, glob) or (deep and _holds(segments, glob)) for glob in self.globs)
+
+
+def _compile(pattern: str, cwd: str, home: str) -> list[Glob]:
+    for name in ("${HOME}", "$HOME"):
+        pattern = pattern.replace(name, "~") if pattern.startswith(name) else pattern
+    relative = not pattern.startswith(("/", "~"))
+    marked = re.sub(r"\[[^]/]*\]", ONE, pattern).replace("?", ONE)
+    marked = "/".join(DEEP if part == "**" else part.replace("*", STAR) for part in marked.split("/"))
+    variants = [absolute(marked, cwd, home)]
+    if relative and "/" in pattern.strip("/"):
+        # A checkout directly below the working folder is where its relative globs apply as well.
+        variants.append(absolute(f"{STAR}/{marked}", cwd, home))
+    globs = []
+    for variant in variants:
+        segments = tuple(segment for segment in variant.split("/") if segment)
+        base = next((i for i, s in enumerate(segments) if _wild(s)), len(segments))
+        globs.append(Glob(segments, base))
+    return globs
+
+
+def _wild(segment: str) -> bool:
+    return any(marker in segment for marker in (STAR, ONE, DEEP))
+
+
+def _holds(path: tuple[str, ...], glob: Glob) -> bool:
+    """Whether `path` is a folder above what the glob names."""
+    if any(marker in segment for segment in path for marker in (ANY, MADE, UNSET)):
+        return False
+    base = glob.segments[: max(glob.base, 1)]
+    if len(path) > len(base):
+        return False
+    return all(_segments_meet(p, g) for p, g in zip(path, base, strict=False))
+
+
+def _meets(path: tuple[str, ...], glob: Glob) -> bool:
+    if DEEP in path and glob.is_tree and path and _RESIDUE.match(path[-1].replace(STAR, "*")):
+        return False
+    holes = any(segment in (ANY, MADE, UNSET) for segment in path)
+    if holes and not _evidence(path, glob):
+        return False
+    return _match(path, glob.segments)
+
+
+def _evidence(path: tuple[str, ...], glob: Glob) -> bool:
+    """With an unknown segment in the path, the glob's last fixed segment must stand in it literally.
+
+    A glob with one fixed segment only (`/tests/**`) needs it where it belongs: at the start.
+    """
+    fixed = [s for s in glob.segments if s != DEEP and s.strip(STAR + ONE)]
+    if not fixed:
+        return False
+    last = glob.segments[glob.base - 1] if glob.base else fixed[-1]
+    if glob.base == 1:
+        return path[:1] == (last,)
+    return any(segment[:1] not in (ANY, MADE, UNSET, STAR) and _segments_meet(segment, last) for segment in path)
+
+
+@lru_cache(maxsize=4096)
+def _match(path: tuple[str, ...], glob: tuple[str, ...]) -> bool:
+    """Whether some name matches both; `DEEP` and an unknown segment match any number of segments."""
+    rows = len(path) + 1
+    columns = len(glob) + 1
+    reach = [[False] * columns for _ in range(rows)]
+    reach[0][0] = True
+    for i in range(rows):
+        for j in range(columns):
+            if not reach[i][j]:
+                continue
+            many_path = i < len(path) and path[i] in (DEEP, ANY, MADE, UNSET)
+            many_glob = j < len(glob) and glob[j] == DEEP
+            if many_path:
+                reach[i + 1][j] = True
+            if many_glob:
+                reach[i][j + 1] = True
+            if i < len(path) and j < len(glob):
+                if many_path:
+                    reach[i][j + 1] = True
+                if many_glob:
+                    reach[i + 1][j] = True
+                if many_path or many_glob or _segments_meet(path[i], glob[j]):
+                    reach[i + 1][j + 1] = True
+            elif i < len(path) and many_glob:
+                reach[i + 1][j] = True
+    # A later cell may open an earlier one in the same row only to its right, which the loops visit afterwards.
+    return reach[-1][-1]
+
+
+@lru_cache(maxsize=4096)
+def _segments_meet(left: str, right: str) -> bool:
+    """Whether two segments with wild cards can be one name. An unknown piece inside a segment acts as a star."""
+    if left == right:
+        return True
+    a, b = _stars(left), _stars(right)
+    if STAR not in a + b and ONE not in a + b:
+        return a == b
+    reach = {(0, 0)}
+    todo = [(0, 0)]
+    while todo:
+        i, j = todo.pop()
+        steps: list[tuple[int, int]] = []
+        if i < len(a) and a[i] == STAR:
+            steps += [(i + 1, j), *([(i, j + 1)] if j < len(b) else [])]
+        if j < len(b) and b[j] == STAR:
+            steps += [(i, j + 1), *([(i + 1, j)] if i < len(a) else [])]
+        if i < len(a) and j < len(b) and (a[i] == b[j] or ONE in (a[i], b[j])):
+            steps.append((i + 1, j + 1))
+        for step in steps:
+            if step not in reach:
+                reach.add(step)
+                todo.append(step)
+    return (len(a), len(b)) in reach
+
+
+def _stars(segment: str) -> str:
+    return segment[:256].replace(ANY, STAR).replace(MADE, STAR).replace(UNSET, STAR).replace(DEEP, STAR)

@@ -1,0 +1,50 @@
+"""What programs do with their arguments: one handler per program or family, a careful default for the rest.
+
+The default principle: a program that nobody here knows may change every path and reach every URL it is given. Programs
+that only read, and programs whose arguments are text, are listed; everything that writes need not be.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+from harness_adapters.guard.facts import Opaque, Runs
+from harness_adapters.guard.machine import Output, Run
+from harness_adapters.guard.programs import builtins, files, generic, git, interpreters, network, readers, wrappers
+from harness_adapters.guard.values import ANY, MADE, ONE, STAR
+
+Handler = Callable[[Run], Output]
+
+HANDLERS: Mapping[str, Handler] = {
+    **builtins.HANDLERS,
+    **readers.HANDLERS,
+    **files.HANDLERS,
+    **network.HANDLERS,
+    **git.HANDLERS,
+    **wrappers.HANDLERS,
+    **interpreters.HANDLERS,
+}
+
+_VERSIONED = re.compile(r"^(python|pypy|perl|ruby|node|php|pip|lua|gcc|clang)[\d.]*$")
+
+
+def run(run: Run) -> Output:
+    """Add what the program does; its output."""
+    name = run.name.rpartition("/")[2]
+    versioned = _VERSIONED.match(name)
+    if versioned:
+        name = versioned[1]
+    run.add(Runs(name, tuple(run.args)))
+    if any(marker in name for marker in (ANY, MADE, STAR, ONE)):
+        run.add(Opaque(run.name, "program"))
+        return generic.unknown_program(run)
+    own = interpreters.run_own_script(run) if "/" in run.name else None
+    if own is not None:
+        return own
+    handler = HANDLERS.get(name)
+    if handler is not None:
+        return handler(Run(run.shell, run.scope, name, run.args, run.stdin))
+    if "/" in run.name and not run.name.startswith(("/bin/", "/usr/", "/sbin/", "/opt/")):
+        return readers.reads_arguments(run)
+    return generic.unknown_program(run)

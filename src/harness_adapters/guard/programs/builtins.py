@@ -1,0 +1,231 @@
+"""Shell builtins, and programs whose arguments are text: they read and write nothing they are told about."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+from harness_adapters.guard.facts import Evades, Lists, Opaque, ReadsEnv
+from harness_adapters.guard.machine import DATA, NOTHING, Output, Run
+from harness_adapters.guard.programs.generic import add_path
+from harness_adapters.guard.values import ANY, MADE, UNSET, hides, is_known
+from harness_adapters.guard.words import decode_ansi
+
+_GUARD_NAMES = re.compile(r"safeagents|guard|proxy|gateway|mitm|squid|tinyproxy|vllm", re.IGNORECASE)
+
+
+def _echo(run: Run) -> Output:
+    args = list(run.args)
+    escapes = False
+    newline = "\n"
+    while args and re.fullmatch(r"-[neE]+", args[0]):
+        escapes = escapes or "e" in args[0]
+        newline = "" if "n" in args[0] else newline
+        args.pop(0)
+    text = " ".join(args)
+    return Output((decode_ansi(text) if escapes else text) + newline)
+
+
+def _printf(run: Run) -> Output:
+    args = [arg for arg in run.args if arg != "--"]
+    if args[:1] == ["-v"]:
+        run.scope.variables[args[1] if len(args) > 1 else ""] = [_formatted(args[2:])]
+        return NOTHING
+    return Output(_formatted(args))
+
+
+def _formatted(args: list[str]) -> str:
+    if not args:
+        return ""
+    template, values = decode_ansi(args[0]), args[1:]
+    slots = len(re.findall(r"%[-+ #0]*\d*(?:\.\d+)?[a-zA-Z]", template.replace("%%", "")))
+    pieces: list[str] = []
+    queue = list(values)
+
+    def fill(match: re.Match[str]) -> str:
+        if match[0] == "%%":
+            return "%"
+        value = queue.pop(0) if queue else ""
+        return decode_ansi(value) if match[1] == "b" else value
+
+    for _ in range(256):
+        pieces.append(re.sub(r"%(?:%|[-+ #0]*\d*(?:\.\d+)?([a-zA-Z]))", fill, template))
+        if not queue or not slots:
+            break
+    return "".join(pieces)
+
+
+def _cd(run: Run) -> Output:
+    operands = [arg for arg in run.args if not re.fullmatch(r"-[LPe@]+", arg)]
+    if operands and operands[0] == "-":
+        return NOTHING
+    target = operands[0] if operands else run.machine.home
+    for path in run.paths(target):
+        run.add(Lists(run.name, path))
+    run.scope.cwds = tuple(run.paths(target))
+    return NOTHING
+
+
+def _read(run: Run) -> Output:
+    names = [arg for arg in run.args if not arg.startswith("-")] or ["REPLY"]
+    lines = run.stdin.text.split("\n") if run.stdin.text else [ANY]
+    words = [word for line in lines[:64] for word in ([line] if len(names) == 1 else line.split())]
+    values = [word for word in words if word] or [ANY]
+    for name in names:
+        run.scope.variables[name] = list(dict.fromkeys(values))
+    return NOTHING
+
+
+def _mapfile(run: Run) -> Output:
+    names = [arg for arg in run.args if not arg.startswith("-")]
+    run.scope.variables[names[-1] if names else "MAPFILE"] = run.stdin.text.split("\n")[:64] or [ANY]
+    return NOTHING
+
+
+def _eval(run: Run) -> Output:
+    text = " ".join(run.args)
+    if hides(text) and not is_known(text.split()[0] if text.split() else ""):
+        run.add(Opaque(run.name, "script"))
+        return DATA
+    if MADE in text:
+        run.add(Opaque(run.name, "script"))
+    return run.shell.script(text.replace(UNSET, ""), run.scope, run.stdin)
+
+
+def _trap(run: Run) -> Output:
+    action = next((arg for arg in run.args if not arg.startswith("-")), "")
+    return run.shell.script(action, run.scope.fork(), NOTHING) if action else NOTHING
+
+
+def _alias(run: Run) -> Output:
+    for arg in run.args:
+        name, equals, text = arg.partition("=")
+        if equals:
+            run.scope.aliases[name] = text
+    return NOTHING
+
+
+def _set(run: Run) -> Output:
+    if not run.args:
+        return Output(ANY, env=True)
+    if run.args[0] == "--":
+        run.scope.arguments = run.args[1:]
+    elif not run.args[0].startswith(("-", "+")):
+        run.scope.arguments = list(run.args)
+    return NOTHING
+
+
+def _compgen(run: Run) -> Output:
+    return Output(ANY, env=any(arg in ("-e", "-v", "-x") for arg in run.args))
+
+
+def _shift(run: Run) -> Output:
+    count = int(run.args[0]) if run.args and run.args[0].isdigit() else 1
+    run.scope.arguments = run.scope.arguments[count:]
+    return NOTHING
+
+
+def _printenv(run: Run) -> Output:
+    names = [arg for arg in run.args if not arg.startswith("-")]
+    for name in names:
+        run.add(ReadsEnv(run.name, name))
+    return DATA if names else Output(ANY, env=True)
+
+
+def _test(run: Run) -> Output:
+    for arg in run.args:
+        if "/" in arg or "." in arg:
+            add_path(run, Lists, arg)
+    return NOTHING
+
+
+def _kill(run: Run) -> Output:
+    for arg in run.args:
+        if not arg.startswith("-") and _GUARD_NAMES.search(arg):
+            run.add(Evades(run.name, f"ends a process called {arg[:40]!r}"))
+    return NOTHING
+
+
+def _name_piece(run: Run) -> Output:
+    """`basename`, `dirname`, `realpath` and `readlink` on known names."""
+    operands = [arg for arg in run.args if not arg.startswith("-")]
+    if not operands:
+        return DATA
+    value = operands[0].rstrip("/")
+    if run.name == "basename":
+        name = value.rpartition("/")[2]
+        return Output((name.removesuffix(operands[1]) if len(operands) > 1 else name) + "\n")
+    if run.name == "dirname":
+        return Output((value.rpartition("/")[0] or ("/" if value.startswith("/") else ".")) + "\n")
+    for operand in operands:
+        add_path(run, Lists, operand)
+    return Output(run.paths(value)[-1] + "\n")
+
+
+def _rev(run: Run) -> Output:
+    if run.args or hides(run.stdin.text):
+        return Output(MADE if not run.stdin.plain else ANY)
+    return Output("".join(line[::-1] + "\n" for line in run.stdin.text.rstrip("\n").split("\n")))
+
+
+def _quiet(run: Run) -> Output:
+    return NOTHING
+
+
+def _numbers(run: Run) -> Output:
+    return DATA
+
+
+def _pwd(run: Run) -> Output:
+    return Output(run.scope.cwd + "\n")
+
+
+def _mktemp(run: Run) -> Output:
+    return Output(f"/tmp/tmp.{ANY}\n")
+
+
+def _which(run: Run) -> Output:
+    names = [arg for arg in run.args if not arg.startswith("-")]
+    return Output("".join(f"/usr/bin/{name.rpartition('/')[2]}\n" for name in names[:1]))
+
+
+def _command(run: Run) -> Output:
+    if run.args[:1] in (["-v"], ["-V"]):
+        return _which(run)
+    return run.again([arg for arg in run.args if arg != "-p"])
+
+
+HANDLERS: Mapping[str, Callable[[Run], Output]] = {
+    **dict.fromkeys(
+        (
+            ": true false exit return break continue sleep wait jobs fg bg disown umask ulimit shopt hash let history "
+            "times getopts logger clear tput reset sync stty local typeset complete bind help enable dirs popd"
+        ).split(),
+        _quiet,
+    ),
+    **dict.fromkeys(
+        "seq date expr uname whoami id hostname nproc arch tty uuidgen cal free uptime bc dc factor numfmt df ps top pgrep lscpu locale getconf figlet cowsay yes".split(),
+        _numbers,
+    ),
+    **dict.fromkeys("kill pkill killall skill xkill".split(), _kill),
+    **dict.fromkeys("basename dirname realpath readlink".split(), _name_piece),
+    **dict.fromkeys(("cd", "pushd", "chdir"), _cd),
+    **dict.fromkeys(("test", "[", "[["), _test),
+    **dict.fromkeys(("which", "type", "whereis"), _which),
+    **dict.fromkeys(("mapfile", "readarray"), _mapfile),
+    "echo": _echo,
+    "printf": _printf,
+    "read": _read,
+    "eval": _eval,
+    "trap": _trap,
+    "alias": _alias,
+    "set": _set,
+    "shift": _shift,
+    "compgen": _compgen,
+    "printenv": _printenv,
+    "rev": _rev,
+    "pwd": _pwd,
+    "mktemp": _mktemp,
+    "command": _command,
+    "builtin": _command,
+}

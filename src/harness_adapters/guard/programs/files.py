@@ -1,0 +1,239 @@
+"""Programs that copy, move, link, remove, change or unpack files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+from harness_adapters.guard.facts import Creates, Deletes, Opaque, Reads, Writes
+from harness_adapters.guard.machine import DATA, NOTHING, Output, Run
+from harness_adapters.guard.programs.generic import add_path, connect_urls, path_arguments, split_options
+from harness_adapters.guard.values import ANY, DEEP, MADE, is_known
+
+_PATCHED = re.compile(r"^(?:---|\+\+\+|\*\*\*) +(?:[ab]/)?([^\t\n]+)", re.MULTILINE)
+_PATCHED_HEADER = re.compile(
+    r"^(?:diff --git a/(\S+) b/(\S+)|rename (?:from|to) (.+)|copy to (.+)|Index: (.+))$", re.MULTILINE
+)
+_ENVELOPE = re.compile(r"^\*\*\* (Add File|Update File|Delete File|Move to): *(.+)$", re.MULTILINE)
+
+
+def patched_paths(text: str) -> list[str]:
+    """The files that a unified diff or a patch envelope names in its headers; lines of the body do not count."""
+    found = [match[2].strip() for match in _ENVELOPE.finditer(text)]
+    if not found:
+        for match in _PATCHED.finditer(text):
+            found.append(match[1].strip())
+        for header in _PATCHED_HEADER.finditer(text):
+            found += [group.strip() for group in header.groups() if group]
+    return [
+        path
+        for path in dict.fromkeys(found)
+        if path != "/dev/null" and not path.startswith(("Begin Patch", "End Patch"))
+    ]
+
+
+def _destinations(run: Run, sources: list[str], target: str) -> list[str]:
+    """Where copies land: the target itself and, as it may be a folder, each source's name below it."""
+    names = [source.rstrip("/").rpartition("/")[2] for source in sources]
+    inside = [f"{target.rstrip('/')}/{name}" for name in names if name not in ("", ".", "..")]
+    return [target, *inside]
+
+
+def _into_folder(run: Run, target: str) -> bool:
+    return target in (".", "..") or target.endswith("/")
+
+
+def _copy(run: Run) -> Output:
+    options, operands = split_options(run.args, "-t --target-directory -S --suffix -m --mode -o --owner -g --group")
+    folder = (options.get("-t") or options.get("--target-directory") or [""])[0]
+    deep = any(o in options for o in ("-r", "-R", "-a", "--recursive", "--archive"))
+    if folder:
+        sources, target = operands, folder
+    elif len(operands) >= 2:
+        sources, target = operands[:-1], operands[-1]
+    else:
+        sources, target = operands, ""
+    moves = run.name in ("mv", "rename")
+    for source in sources:
+        add_path(run, Deletes if moves else Reads, source, deep=deep)
+    if not target:
+        return NOTHING
+    if MADE in target:
+        run.add(Opaque(run.name, "path"))
+    destinations = _destinations(run, sources, target)
+    for destination in destinations[1:] if _into_folder(run, target) and len(destinations) > 1 else destinations:
+        add_path(run, Creates, destination)
+    for source in sources:
+        if source.startswith("/dev/") and is_known(source):
+            continue
+        for old in run.paths(source):
+            for destination in destinations:
+                run.machine.files.copy_to(old, run.paths(destination)[-1])
+    if any(o in options for o in ("-s", "--symbolic-link")):
+        _remember_links(run, sources, destinations)
+    return NOTHING
+
+
+def _link(run: Run) -> Output:
+    options, operands = split_options(run.args, "-t --target-directory -S")
+    if not operands:
+        return NOTHING
+    folder = (options.get("-t") or options.get("--target-directory") or [""])[0]
+    if folder:
+        sources, target = operands, folder
+    elif len(operands) == 1:
+        sources, target = operands, "."
+    else:
+        sources, target = operands[:-1], operands[-1]
+    for source in sources:
+        add_path(run, Reads, source)
+    destinations = _destinations(run, sources, target)
+    for destination in destinations:
+        if destination not in (".", ".."):
+            add_path(run, Creates, destination)
+    _remember_links(run, sources, destinations)
+    return NOTHING
+
+
+def _remember_links(run: Run, sources: list[str], destinations: list[str]) -> None:
+    for source in sources[:1]:
+        for destination in destinations:
+            link = run.paths(destination)[-1]
+            base = run.paths(destination.rpartition("/")[0] or ".")[-1]
+            target = run.machine.path(source, base)
+            if (
+                link != target
+                and is_known(link)
+                and is_known(target)
+                and not target.startswith(link + "/")
+                and destination not in (".", "..")
+            ):
+                run.machine.files.links[link] = target
+
+
+def _remove(run: Run) -> Output:
+    _, operands = split_options(run.args, "-s -n --size --iterations")
+    for operand in operands:
+        if MADE in operand:
+            run.add(Opaque(run.name, "path"))
+        add_path(run, Deletes, operand, deep=True)
+    return NOTHING
+
+
+def _change(run: Run) -> Output:
+    """`touch`, `truncate`, `chmod`, `chown`: every operand changes; the first is a mode or an owner for some."""
+    options, operands = split_options(run.args, "-s --size -r --reference -d -t --date")
+    if run.name in ("chmod", "chown", "chgrp", "chattr", "setfacl", "setfattr") and "--reference" not in options:
+        operands = operands[1:] if not run.args[:1] or not re.match(r"^[-+][rwxXst]+$", run.args[0]) else operands
+    deep = any(o in options for o in ("-R", "--recursive"))
+    kind = Creates if run.name == "touch" else Writes
+    for operand in operands:
+        add_path(run, kind, operand, deep=deep)
+    return NOTHING
+
+
+def _dd(run: Run) -> Output:
+    for arg in run.args:
+        key, _, value = arg.partition("=")
+        if key == "of":
+            add_path(run, Creates, value)
+        elif key == "if":
+            add_path(run, Reads, value)
+    return DATA
+
+
+def _archive(run: Run) -> Output:
+    """`tar`, `unzip`, `zip`, `cpio`, `7z`: extraction may write anything below its folder."""
+    connect_urls(run, run.args)
+    args = list(run.args)
+    if run.name in ("tar", "bsdtar", "gtar") and args and not args[0].startswith("-"):
+        args[0] = "-" + args[0]
+    options, operands = split_options(
+        args, "-C -f -d --directory --file --exclude -T --transform --one-top-level -o -I --to-command"
+    )
+    for command in options.get("--to-command", []) + options.get("-I", []):
+        run.shell.script(command, run.scope.fork(), DATA)
+    extracts = "-x" in options or "--extract" in options or run.name in ("unzip", "7z", "cpio", "unar")
+    folders = options.get("-C", []) + options.get("-d", []) + options.get("--directory", [])
+    archives = options.get("-f", []) + options.get("--file", [])
+    if extracts:
+        for folder in folders or ["."]:
+            add_path(run, Writes, f"{folder}/{ANY}")
+        names = operands if archives or run.name != "unzip" else operands[1:]
+        for name in names:
+            add_path(run, Writes, f"{(folders or ['.'])[0]}/{name}")
+        for archive in archives or operands[:1]:
+            add_path(run, Reads, archive)
+        return DATA
+    lists = "-t" in options or "--list" in options or "-l" in options
+    for archive in archives or operands[:1]:
+        add_path(run, Reads if lists else Creates, archive)
+    for operand in operands if archives else operands[1:]:
+        add_path(
+            run, Reads, f"{folders[0]}/{operand}" if folders and not operand.startswith("/") else operand, deep=True
+        )
+    return DATA
+
+
+def _compress(run: Run) -> Output:
+    """`gzip`, `xz` …: the operand is replaced unless `-c` or `-k` is given; with `-d` the output cannot be known."""
+    to_stdout = any(re.fullmatch(r"-[a-z0-9]*c[a-z0-9]*|--stdout", arg) for arg in run.args)
+    keeps = any(arg in ("-k", "--keep") for arg in run.args)
+    for operand in [arg for arg in run.args if not arg.startswith("-")]:
+        add_path(run, Reads if to_stdout or keeps else Deletes, operand)
+    return Output(MADE)
+
+
+def _patch(run: Run) -> Output:
+    options, operands = split_options(run.args, "-p -i -d -o --input --directory --output --strip")
+    folder = (options.get("-d") or options.get("--directory") or ["."])[0]
+    strip = (options.get("-p") or options.get("--strip") or ["0"])[0]
+    texts: list[str] = []
+    for name in options.get("-i", []) + options.get("--input", []) + operands[1:2]:
+        add_path(run, Reads, name)
+        texts.append(run.machine.files.contents.get(run.paths(name)[-1]) or ANY)
+    for target in operands[:1] + options.get("-o", []) + options.get("--output", []):
+        add_path(run, Writes, target)
+    add_patch(run, texts or [run.stdin.text], folder, int(strip) if strip.isdigit() else 0)
+    return DATA
+
+
+def add_patch(run: Run, texts: list[str], folder: str, strip: int = 0) -> None:
+    """Adds the writes of a patch. One that cannot be read may write anything below its folder."""
+    for text in texts:
+        paths = patched_paths(text)
+        for path in paths:
+            stripped = path.split("/", strip)[-1] if 0 < strip <= path.count("/") else path
+            add_path(run, Writes, f"{folder}/{path}" if not path.startswith("/") else path)
+            if stripped != path:
+                add_path(run, Writes, f"{folder}/{stripped}")
+        if not paths and not is_known(text):
+            add_path(run, Writes, f"{folder}/{DEEP}")
+
+
+def _mount(run: Run) -> Output:
+    for value in path_arguments(run.args):
+        add_path(run, Writes, value, deep=True)
+    return NOTHING
+
+
+def _editor(run: Run) -> Output:
+    """`ed`, `ex`, `vim`: their operands change."""
+    for value in path_arguments(run.args):
+        add_path(run, Writes, value)
+    return DATA
+
+
+HANDLERS: Mapping[str, Callable[[Run], Output]] = {
+    **dict.fromkeys(("cp", "mv", "install", "gcp", "gmv"), _copy),
+    **dict.fromkeys("rm unlink shred srm trash trash-put wipe".split(), _remove),
+    **dict.fromkeys("touch truncate chmod chown chgrp chattr setfacl setfattr fallocate".split(), _change),
+    **dict.fromkeys("tar bsdtar gtar unzip zip cpio 7z 7za unar".split(), _archive),
+    **dict.fromkeys("gzip bzip2 xz lz4 pigz compress".split(), _compress),
+    **dict.fromkeys("mount umount losetup".split(), _mount),
+    **dict.fromkeys("ed ex vi vim nano emacs nvim".split(), _editor),
+    "ln": _link,
+    "link": _link,
+    "dd": _dd,
+    "patch": _patch,
+}

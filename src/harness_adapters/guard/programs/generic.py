@@ -1,0 +1,112 @@
+"""The default for arguments: what is a URL, what is a path, what is an option that names an output."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+from harness_adapters.guard.facts import Connects, PathFact, Touches, Writes
+from harness_adapters.guard.hosts import SCP_ADDRESS, endpoint, url_endpoints
+from harness_adapters.guard.machine import DATA, Output, Run
+
+OUTPUT_OPTION = re.compile(
+    r"^--?[\w-]*(out|report|log|junit|save|dest|target|write|basetemp|html)[\w-]*$", re.IGNORECASE
+)
+_OPTION_VALUE = re.compile(r"^(--?[\w.-]+)=(.*)$", re.DOTALL)
+_ASSIGNMENT = re.compile(r"^[A-Za-z_][\w.-]*=(.*)$", re.DOTALL)
+_SHORT_PATH = re.compile(r"^-[A-Za-z]([/~].*)$")
+
+
+def unknown_program(run: Run) -> Output:
+    """A program that may do anything with its arguments."""
+    connect_urls(run, run.args)
+    for value in path_arguments(run.args):
+        add_path(run, Touches, value)
+    return DATA
+
+
+def add_path(run: Run, kind: Callable[..., PathFact], value: str, *, deep: bool = False) -> None:
+    """One path fact for each folder the shell may be in."""
+    if value and "://" not in value:
+        for path in run.paths(value):
+            run.add(kind(run.name, path, deep))
+
+
+def path_arguments(args: list[str]) -> Iterator[str]:
+    """Every piece of the arguments that could be a path, option values included."""
+    for arg in args:
+        option = _OPTION_VALUE.match(arg)
+        short = _SHORT_PATH.match(arg)
+        assigned = _ASSIGNMENT.match(arg)
+        if option:
+            yield option[2]
+        elif short:
+            yield short[1]
+        elif not arg.startswith("-") and arg:
+            yield arg.removeprefix("@")
+            if assigned:
+                yield assigned[1].removeprefix("@")
+
+
+def output_options(run: Run) -> set[int]:
+    """Adds a write for every option that names an output; the indexes of the arguments used up."""
+    used: set[int] = set()
+    for i, arg in enumerate(run.args):
+        option = _OPTION_VALUE.match(arg)
+        if option and OUTPUT_OPTION.match(option[1]):
+            add_path(run, Writes, option[2])
+            used.add(i)
+        elif OUTPUT_OPTION.match(arg) and arg.startswith("--") and i + 1 < len(run.args):
+            add_path(run, Writes, run.args[i + 1])
+            used |= {i, i + 1}
+    return used
+
+
+def connect_urls(run: Run, args: list[str]) -> bool:
+    """Adds a connection for every URL and `user@host:path` in the arguments; whether there was any."""
+    found = False
+    for arg in args:
+        ends = url_endpoints(arg)
+        scp = SCP_ADDRESS.match(arg)
+        if scp:
+            ends.append(endpoint(scp[1]))
+        for end in ends:
+            run.add(Connects(run.name, end.host, end.port))
+            found = True
+    return found
+
+
+def split_options(args: list[str], with_value: str) -> tuple[dict[str, list[str]], list[str]]:
+    """Options and operands, by the names (blank-separated, `-x` or `--long`) of the options that take a value."""
+    takes = set(with_value.split())
+    options: dict[str, list[str]] = {}
+    operands: list[str] = []
+    i = 0
+    while i < len(args):
+        arg = args[i]
+        if arg == "--":
+            operands += args[i + 1 :]
+            break
+        long = _OPTION_VALUE.match(arg) if arg.startswith("--") else None
+        if long:
+            options.setdefault(long[1], []).append(long[2])
+        elif arg in takes:
+            options.setdefault(arg, []).append(args[i + 1] if i + 1 < len(args) else "")
+            i += 1
+        elif arg[:2] in takes and len(arg) > 2 and not arg.startswith("--"):
+            options.setdefault(arg[:2], []).append(arg[2:])
+        elif arg.startswith("-") and len(arg) > 1:
+            letters = arg[1:] if not arg.startswith("--") else ""
+            options.setdefault(arg, []).append("")
+            for n, letter in enumerate(letters):
+                flag = f"-{letter}"
+                if flag in takes:
+                    rest = letters[n + 1 :]
+                    options.setdefault(flag, []).append(rest or (args[i + 1] if i + 1 < len(args) else ""))
+                    i += 0 if rest else 1
+                    break
+                options.setdefault(flag, []).append("")
+        else:
+            operands.append(arg)
+        i += 1
+    return options, operands

@@ -1,0 +1,215 @@
+"""git: which sub-commands change files of the working tree, reach a host, or show credentials."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from harness_adapters.guard.facts import Connects, Creates, Deletes, Evades, Reads, SeeksSecret, Writes
+from harness_adapters.guard.machine import DATA, Output, Run, Scope
+from harness_adapters.guard.programs.files import add_patch
+from harness_adapters.guard.programs.generic import add_path, connect_urls, split_options
+from harness_adapters.guard.values import ANY, DEEP
+
+_NETWORK = frozenset("clone fetch pull push ls-remote submodule remote archive request-pull lfs".split())
+_WHOLE_TREE = frozenset("merge rebase cherry-pick revert am pull bisect read-tree checkout-index".split())
+
+
+def _git(run: Run) -> Output:
+    args = list(run.args)
+    scope = run.scope.fork()
+    while args and args[0].startswith("-"):
+        option = args.pop(0)
+        if option in ("-C", "--work-tree", "--git-dir") and args:
+            folder = args.pop(0)
+            if option == "-C" or option == "--work-tree":
+                scope.cwds = tuple(run.paths(folder))
+        elif option == "-c" and args:
+            _setting(run, args.pop(0))
+        elif option.startswith("--work-tree="):
+            scope.cwds = tuple(run.paths(option.partition("=")[2]))
+    if not args:
+        return DATA
+    command, rest = args[0], args[1:]
+    inner = Run(run.shell, scope, f"git {command}", rest, run.stdin)
+    if command in _NETWORK or any(
+        "://" in arg for arg in rest if command not in ("commit", "log", "grep", "tag", "notes", "config")
+    ):
+        connect_urls(inner, rest)
+    handler = _SUBCOMMANDS.get(command)
+    if handler is not None:
+        handler(inner)
+    elif command in _WHOLE_TREE and not any(arg in ("--abort", "--continue", "--quit", "log", "start") for arg in rest):
+        add_path(inner, Writes, DEEP)
+    return Output(ANY, plain=True) if command not in ("show", "cat-file") else DATA
+
+
+def _setting(run: Run, text: str) -> None:
+    key, _, value = text.partition("=")
+    if "proxy" in key.lower():
+        run.add(Evades("git", f"sets {key}"))
+    elif key.lower().startswith(
+        ("alias.", "core.sshcommand", "core.fsmonitor", "core.pager", "core.editor", "diff.external")
+    ):
+        command = value.removeprefix("!")
+        if value:
+            run.shell.script(command, run.scope.fork(), DATA)
+    elif "insteadof" in key.lower():
+        connect_urls(run, [key, value])
+
+
+def _paths_after_dashes(args: list[str]) -> list[str] | None:
+    return args[args.index("--") + 1 :] if "--" in args else None
+
+
+def _checkout(run: Run) -> None:
+    options, operands = split_options(run.args, "-b -B --orphan -s --source -c -C")
+    if any(o in options for o in ("-b", "-B", "--orphan", "-c", "-C")):
+        return
+    paths = _paths_after_dashes(run.args)
+    if paths is None:
+        paths = (
+            operands
+            if run.name == "git restore"
+            else [o for o in operands[1:]] or [o for o in operands if "." in o or "/" in o]
+        )
+        if run.name == "git switch":
+            paths = []
+    if run.name == "git restore" and "--staged" in options and "--worktree" not in options:
+        return
+    for path in paths:
+        add_path(run, Writes, path, deep=True)
+        if path in (".", "./", ":/", "*"):
+            add_path(run, Writes, DEEP)
+    if not paths and operands and operands[0] not in ("-",) and run.name == "git checkout":
+        add_path(run, Writes, DEEP)
+
+
+def _remove(run: Run) -> None:
+    options, operands = split_options(run.args, "")
+    if "--cached" in options and run.name == "git rm":
+        return
+    if run.name == "git mv":
+        for operand in operands[:-1]:
+            add_path(run, Deletes, operand)
+        add_path(run, Creates, operands[-1] if operands else "")
+        return
+    for operand in operands:
+        add_path(run, Deletes, operand, deep=True)
+
+
+def _reset(run: Run) -> None:
+    if any(arg in ("--hard", "--merge", "--keep") for arg in run.args):
+        add_path(run, Writes, DEEP)
+
+
+def _clean(run: Run) -> None:
+    options, operands = split_options(run.args, "-e --exclude")
+    if "-n" in options or "--dry-run" in options:
+        return
+    for operand in operands or [DEEP]:
+        add_path(run, Deletes, operand, deep=bool(operands))
+
+
+def _stash(run: Run) -> None:
+    if not run.args or run.args[0] in (
+        "push",
+        "save",
+        "-u",
+        "--include-untracked",
+        "-k",
+        "--keep-index",
+        "-q",
+        "-a",
+        "--all",
+    ):
+        paths = _paths_after_dashes(run.args)
+        for path in paths or [DEEP]:
+            add_path(run, Writes, path)
+
+
+def _apply(run: Run) -> None:
+    options, operands = split_options(run.args, "-p --directory --exclude --include --whitespace -C")
+    if any(o in options for o in ("--check", "--stat", "--numstat", "--summary")):
+        return
+    texts: list[str] = []
+    for operand in operands:
+        if operand != "-":
+            add_path(run, Reads, operand)
+            texts.append(run.machine.files.contents.get(run.paths(operand)[-1]) or ANY)
+    add_patch(run, texts or [run.stdin.text], (options.get("--directory") or ["."])[0])
+
+
+def _config(run: Run) -> None:
+    operands = [arg for arg in run.args if not arg.startswith("-")]
+    if not operands:
+        return
+    reads = (
+        any(arg.startswith(("--get", "--list", "-l")) for arg in run.args)
+        or len(operands) == 1
+        or operands[0] in ("get", "list")
+    )
+    key = operands[1] if operands[0] in ("get", "set", "unset") and len(operands) > 1 else operands[0]
+    removes = any(arg.startswith("--unset") or arg.startswith("--remove") for arg in run.args)
+    if "proxy" in key.lower() and (removes or not reads):
+        run.add(Evades("git config", f"changes {key}"))
+    elif "credential" in key.lower() and reads:
+        run.add(SeeksSecret("git config", key))
+    elif not reads and len(operands) > 1:
+        _setting(run, f"{key}={operands[-1]}")
+
+
+def _credential(run: Run) -> None:
+    run.add(SeeksSecret(run.name, " ".join(run.args)[:60]))
+
+
+def _fetch(run: Run) -> None:
+    if run.name == "git clone" or run.name == "git submodule" and "update" not in run.args:
+        return
+    remotes = [arg for arg in run.args if not arg.startswith("-")]
+    known_local = remotes and remotes[0].startswith(("/", ".", "file:"))
+    if not known_local and not any("://" in arg or "@" in arg for arg in remotes) and run.name != "git remote":
+        run.add(Connects(run.name, "", ""))
+    if run.name == "git pull":
+        add_path(run, Writes, DEEP)
+
+
+def _rebase_exec(run: Run) -> None:
+    options, _ = split_options(run.args, "-x --exec --onto -s -X")
+    for command in options.get("-x", []) + options.get("--exec", []):
+        run.shell.script(command, Scope(run.scope.cwds), DATA)
+    if not any(arg in ("--abort", "--continue", "--skip", "--quit") for arg in run.args):
+        add_path(run, Writes, DEEP)
+
+
+def _show(run: Run) -> None:
+    for arg in run.args:
+        if arg.startswith("--output="):
+            add_path(run, Creates, arg.partition("=")[2])
+
+
+def _update_index(run: Run) -> None:
+    if any(arg.startswith(("--assume-unchanged", "--skip-worktree", "--chmod")) for arg in run.args):
+        for arg in run.args:
+            if not arg.startswith("-"):
+                add_path(run, Writes, arg)
+
+
+_SUBCOMMANDS: Mapping[str, Callable[[Run], None]] = {
+    **dict.fromkeys(("checkout", "restore", "switch"), _checkout),
+    **dict.fromkeys(("rm", "mv"), _remove),
+    **dict.fromkeys(("fetch", "pull", "push", "ls-remote", "lfs"), _fetch),
+    **dict.fromkeys(("show", "diff", "log", "format-patch", "archive"), _show),
+    "reset": _reset,
+    "clean": _clean,
+    "stash": _stash,
+    "apply": _apply,
+    "am": _apply,
+    "config": _config,
+    "credential": _credential,
+    "credential-store": _credential,
+    "credential-cache": _credential,
+    "rebase": _rebase_exec,
+    "update-index": _update_index,
+}
+
+HANDLERS: Mapping[str, Callable[[Run], Output]] = {"git": _git}

@@ -1,0 +1,234 @@
+"""Interpreters: shells, Python, and languages that are only scanned. Their code comes from `-c`, a file or the input."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+from harness_adapters.guard.facts import Opaque, Reads, SeeksSecret
+from harness_adapters.guard.machine import DATA, MAX_CONTENT, Output, Run
+from harness_adapters.guard.programs import readers
+from harness_adapters.guard.programs.generic import add_path, connect_urls, path_arguments
+from harness_adapters.guard.python_code import python_facts
+from harness_adapters.guard.script_text import awk_facts, script_facts
+from harness_adapters.guard.values import ANY, MADE, hides, is_known
+
+_SHELL_VALUES = frozenset(("-o", "+o", "-O", "+O", "--rcfile", "--init-file"))
+
+
+def run_own_script(run: Run) -> Output | None:
+    """A path that an earlier step wrote, run as a program; None where its content is not known."""
+    content = run.machine.files.contents.get(run.paths(run.name)[-1])
+    if content is None:
+        return None
+    first = content.partition("\n")[0]
+    if "python" in first:
+        return _python_text(run, content, run.name)
+    if re.search(r"\b(node|perl|ruby|php|lua|deno)\b", first):
+        script_facts(run, content, first)
+        return DATA
+    return _shell_text(run, content, run.args)
+
+
+def _shell_text(run: Run, text: str, arguments: list[str]) -> Output:
+    inner = run.scope.fork()
+    inner.arguments = arguments
+    return run.shell.script(text, inner, DATA)
+
+
+def _shell(run: Run) -> Output:
+    args = list(run.args)
+    while args and args[0].startswith(("-", "+")) and args[0] != "-":
+        arg = args.pop(0)
+        if not arg.startswith("--") and arg.endswith("c") and args:
+            return _inline_shell(run, args[0], args[2:])
+        if arg in _SHELL_VALUES and args:
+            args.pop(0)
+        elif arg == "-s":
+            args = []
+    if args and args[0] not in ("-", "/dev/stdin", "/proc/self/fd/0"):
+        return _script_file(run, args[0], args[1:])
+    return _piped_script(run)
+
+
+def _inline_shell(run: Run, text: str, arguments: list[str]) -> Output:
+    if MADE in text or ANY in text.partition(" ")[0]:
+        run.add(Opaque(run.name, "script"))
+    return _shell_text(run, text, arguments)
+
+
+def _script_file(run: Run, name: str, arguments: list[str]) -> Output:
+    if name == ANY or MADE in name:
+        # A process substitution, or a name that was computed.
+        run.add(Opaque(run.name, "script"))
+        return DATA
+    add_path(run, Reads, name)
+    content = run.machine.files.contents.get(run.paths(name)[-1])
+    if content is not None:
+        return _shell_text(run, content, arguments)
+    readers.reads_arguments(Run(run.shell, run.scope, run.name, arguments, run.stdin))
+    return DATA
+
+
+def _piped_script(run: Run) -> Output:
+    """A script on the standard input. What a declared host sends or a plain file holds is not hidden; a decoder's is."""
+    text = run.stdin.text
+    if not text:
+        return DATA
+    if is_known(text):
+        return _shell_text(run, text, [])
+    if MADE in text or not (run.stdin.net or run.stdin.plain):
+        run.add(Opaque(run.name, "script"))
+        return DATA
+    return _shell_text(run, text, []) if text.strip(ANY + "\n") else DATA
+
+
+def _source(run: Run) -> Output:
+    for name in run.args[:1]:
+        if name == ANY or MADE in name:
+            run.add(Opaque(run.name, "script"))
+            return DATA
+        add_path(run, Reads, name)
+        content = run.machine.files.contents.get(run.paths(name)[-1])
+        if content is not None:
+            return run.shell.script(content, run.scope, run.stdin)
+    return DATA
+
+
+def _python(run: Run) -> Output:
+    args = list(run.args)
+    while args and args[0].startswith("-") and args[0] != "-":
+        arg = args.pop(0)
+        if arg.startswith("-m") or (not arg.startswith("--") and arg.endswith("m") and args):
+            module = arg[2:] if arg.startswith("-m") and len(arg) > 2 else (args.pop(0) if args else "")
+            return _module(run, module, args)
+        if not arg.startswith("--") and arg.endswith("c"):
+            return _python_text(run, args[0] if args else "", "-c")
+        if arg in ("-W", "-X") and args:
+            args.pop(0)
+    if args and args[0] not in ("-", "/dev/stdin"):
+        return _python_file(run, args[0], args[1:])
+    if MADE in run.stdin.text or (
+        hides(run.stdin.text) and not (run.stdin.plain or run.stdin.net) and not run.stdin.text.strip(ANY)
+    ):
+        run.add(Opaque(run.name, "code"))
+    return _python_text(run, run.stdin.text, "-") if run.stdin.text else DATA
+
+
+def _python_text(run: Run, code: str, where: str) -> Output:
+    if len(code) > MAX_CONTENT:
+        run.add(Opaque(where, "size"))
+        return DATA
+    printed = python_facts(run, code)
+    return Output(printed) if printed is not None else Output(MADE)
+
+
+def _python_file(run: Run, name: str, arguments: list[str]) -> Output:
+    add_path(run, Reads, name)
+    content = run.machine.files.contents.get(run.paths(name)[-1])
+    if content is not None:
+        _python_text(run, content, name)
+    readers.reads_arguments(Run(run.shell, run.scope, name, arguments, run.stdin))
+    return DATA
+
+
+def _module(run: Run, module: str, args: list[str]) -> Output:
+    """`python -m`: the module as a program of the same name, where it has one."""
+    names = {
+        "http.server": "true",
+        "venv": "mkdir",
+        "json.tool": "jq",
+        "zipfile": "jq",
+        "tarfile": "jq",
+        "py_compile": "jq",
+        "compileall": "jq",
+        "timeit": "jq",
+        "cProfile": "",
+        "pdb": "",
+        "trace": "",
+        "runpy": "",
+    }
+    name = names.get(module, module)
+    if module == "keyring":
+        run.add(SeeksSecret(run.name, "keyring"))
+    if not name:
+        rest = [arg for arg in args if not arg.startswith("-")]
+        return _python_file(run, rest[0], rest[1:]) if rest else DATA
+    if name in ("webbrowser", "urllib.request"):
+        connect_urls(run, args)
+        return DATA
+    if "." in name or name not in _PYTHON_PROGRAMS:
+        return readers.reads_arguments(Run(run.shell, run.scope, f"python -m {module}", args, run.stdin))
+    return run.again([name, *args])
+
+
+_PYTHON_PROGRAMS = frozenset(
+    "pip pytest unittest nose2 coverage tox nox ruff black isort mypy flake8 pylint autopep8 yapf uv pipx true mkdir jq keyring "
+    "twine pre-commit poetry hatch doctest httpie".split()
+)
+
+
+def _other(run: Run) -> Output:
+    """node, perl, ruby …: code from `-e`, a known file or the input is scanned as text."""
+    args = list(run.args)
+    codes: list[str] = []
+    in_place = run.name in ("perl", "ruby") and any(re.fullmatch(r"-[a-zA-Z0-9]*i[\w.]*", a) for a in args)
+    files: list[str] = []
+    while args:
+        arg = args.pop(0)
+        if re.fullmatch(r"-[a-zA-Z0-9.]*[eErp]", arg) or arg in ("--eval", "--print"):
+            if args:
+                codes.append(args.pop(0))
+        elif arg.startswith("-e") and run.name == "Rscript":
+            codes.append(arg[2:])
+        elif not arg.startswith("-"):
+            files.append(arg)
+    if not codes and files:
+        content = run.machine.files.contents.get(run.paths(files[0])[-1])
+        codes += [content] if content is not None else []
+    if not codes and not files and run.stdin.text:
+        if MADE in run.stdin.text:
+            run.add(Opaque(run.name, "code"))
+        codes.append(run.stdin.text)
+    for code in codes:
+        script_facts(run, code, run.name, writes=files if in_place else [])
+    for value in path_arguments(files):
+        add_path(run, Reads, value)
+    return DATA
+
+
+def _awk(run: Run) -> Output:
+    from harness_adapters.guard.programs.generic import split_options
+
+    options, operands = split_options(run.args, "-F -v -f -i --assign --field-separator --file")
+    programs = []
+    for name in options.get("-f", []) + options.get("--file", []):
+        add_path(run, Reads, name)
+        known = run.machine.files.contents.get(run.paths(name)[-1])
+        programs += [known] if known else []
+    if not options.get("-f") and not options.get("--file"):
+        programs, operands = operands[:1], operands[1:]
+    in_place = "inplace" in options.get("-i", [])
+    for program in programs:
+        awk_facts(run, program, options.get("-v", []), operands if in_place else [])
+    for operand in operands:
+        if not re.match(r"^[A-Za-z_]\w*=", operand):
+            add_path(run, Reads, operand)
+    return Output(
+        ANY,
+        env=run.stdin.env and not operands,
+        net=run.stdin.net,
+        plain=not run.stdin.text or hides(run.stdin.text) or not programs,
+    )
+
+
+HANDLERS: Mapping[str, Callable[[Run], Output]] = {
+    **dict.fromkeys("sh bash zsh dash ksh ash fish rbash".split(), _shell),
+    **dict.fromkeys((".", "source"), _source),
+    **dict.fromkeys("python pypy ipython python3 bpython".split(), _python),
+    **dict.fromkeys(
+        "node nodejs perl ruby php lua deno bun Rscript R julia osascript tclsh groovy scala swift elixir".split(),
+        _other,
+    ),
+    **dict.fromkeys("awk gawk mawk nawk".split(), _awk),
+}

@@ -1,0 +1,322 @@
+"""Programs that read the files they are given and change none of them, and text filters.
+
+Filters pass on whether their input held the environment: a search that cannot match a credential's name makes a dump
+harmless, a count does too.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Callable, Mapping
+
+from harness_adapters.guard.facts import Creates, Lists, Opaque, Reads, SeeksSecret, Writes
+from harness_adapters.guard.machine import DATA, Output, Run
+from harness_adapters.guard.programs.generic import (
+    add_path,
+    connect_urls,
+    output_options,
+    path_arguments,
+    split_options,
+)
+from harness_adapters.guard.values import ANY, MADE, ONE, STAR, hides, is_known
+
+_SECRET_NAMES = (
+    "HF_TOKEN",
+    "OPENAI_API_KEY",
+    "AWS_SECRET_ACCESS_KEY",
+    "GITHUB_TOKEN",
+    "DB_PASSWORD",
+    "ANTHROPIC_API_KEY",
+    "KAGGLE_KEY",
+)
+_SECRET_PATTERN = re.compile(
+    r"token|secret|passw|api.?key|apikey|credential|hf_|ghp_|gho_|sk-|AKIA|BEGIN .*PRIVATE|bearer|private.?key",
+    re.IGNORECASE,
+)
+_SAFE_PATTERN = re.compile(r"^[\w^$|.=\\()*+\[\]\s/:-]{1,120}$")
+
+
+def reads_arguments(run: Run) -> Output:
+    """Every argument that is a path is read; options that name an output write."""
+    used = output_options(run)
+    rest = [arg for i, arg in enumerate(run.args) if i not in used]
+    connect_urls(run, rest)
+    for value in path_arguments(rest):
+        add_path(run, Reads, value)
+    return Output(ANY, plain=True)
+
+
+def _filter(run: Run) -> Output:
+    """A text filter: reads its operands, passes its input's nature on."""
+    for value in path_arguments(run.args):
+        add_path(run, Reads, value)
+    operands = [arg for arg in run.args if not arg.startswith("-")]
+    if operands:
+        return Output(ANY, plain=True)
+    return Output(
+        ANY if hides(run.stdin.text) else run.stdin.text, env=run.stdin.env, net=run.stdin.net, plain=run.stdin.plain
+    )
+
+
+def _cat(run: Run) -> Output:
+    operands = [arg for arg in run.args if not arg.startswith("-")]
+    for operand in operands:
+        add_path(run, Reads, operand)
+    if not operands:
+        return run.stdin
+    contents = [run.machine.files.contents.get(run.paths(operand)[-1]) for operand in operands]
+    if any(content is None for content in contents):
+        return Output(ANY, plain=True)
+    return Output("".join(content or "" for content in contents))
+
+
+def _head(run: Run) -> Output:
+    _, operands = split_options(run.args, "-n -c --lines --bytes")
+    for operand in operands:
+        add_path(run, Reads, operand)
+    if operands:
+        return Output(ANY, plain=True)
+    return (
+        run.stdin
+        if not run.args
+        else Output(ANY if is_known(run.stdin.text) else run.stdin.text, run.stdin.env, run.stdin.net, run.stdin.plain)
+    )
+
+
+def _count(run: Run) -> Output:
+    for value in path_arguments(run.args):
+        add_path(run, Reads, value)
+    return DATA
+
+
+def _cut(run: Run) -> Output:
+    _, operands = split_options(run.args, "-d -f -c -b --delimiter --fields --characters --bytes --output-delimiter")
+    for operand in operands:
+        add_path(run, Reads, operand)
+    return Output(ANY, env=run.stdin.env and not operands, plain=True)
+
+
+def _tr(run: Run) -> Output:
+    text = run.stdin.text
+    sets = [arg for arg in run.args if not arg.startswith("-")]
+    if hides(text) or not text:
+        return Output(text, run.stdin.env, run.stdin.net, run.stdin.plain)
+    if any(arg.startswith("-d") for arg in run.args) and sets and len(sets[0]) < 64:
+        return Output("".join(c for c in text if c not in sets[0].replace("\\n", "\n")))
+    return Output(text.replace(" ", "\n") if sets[-1:] == ["\\n"] else MADE)
+
+
+def _sort(run: Run) -> Output:
+    options, operands = split_options(
+        run.args, "-o -k -t -S -T --output --key --field-separator --compress-program --files0-from"
+    )
+    for target in options.get("-o", []) + options.get("--output", []):
+        add_path(run, Creates, target)
+    for program in options.get("--compress-program", []):
+        run.again([program])
+    for operand in operands:
+        add_path(run, Reads, operand)
+    return Output(ANY if operands else run.stdin.text, env=run.stdin.env and not operands, plain=True)
+
+
+def _uniq(run: Run) -> Output:
+    _, operands = split_options(run.args, "-f -s -w")
+    for operand in operands[:1]:
+        add_path(run, Reads, operand)
+    for operand in operands[1:2]:
+        add_path(run, Creates, operand)
+    return Output(ANY if operands else run.stdin.text, env=run.stdin.env and not operands, plain=True)
+
+
+def _grep(run: Run) -> Output:
+    takes = "-e -f -m -A -B -C -d -D --include --exclude --exclude-dir --regexp --file --max-count --color -g -t -T --glob --type -r"
+    takes = takes if run.name in ("rg", "ag") else takes.replace(" -g -t -T --glob --type -r", "")
+    options, operands = split_options(run.args, takes)
+    patterns = options.get("-e", []) + options.get("--regexp", [])
+    for file in options.get("-f", []) + options.get("--file", []):
+        add_path(run, Reads, file)
+    if not patterns and not options.get("-f"):
+        patterns, operands = operands[:1], operands[1:]
+    recursive = run.name in ("rg", "ag", "ack", "rgrep") or any(
+        o in options for o in ("-r", "-R", "--recursive", "--dereference-recursive")
+    )
+    targets = operands or (["."] if recursive and run.stdin.text == "" else [])
+    for target in targets:
+        add_path(run, Reads, target, deep=recursive)
+        if recursive and any(_SECRET_PATTERN.search(p) for p in patterns) and _outside(run, target):
+            run.add(SeeksSecret(run.name, f"{patterns[0]} in {target}"))
+    inverted = "-v" in options or "--invert-match" in options
+    counted = any(o in options for o in ("-c", "-q", "--count", "--quiet"))
+    dump = (
+        run.stdin.env
+        and not operands
+        and not (not inverted and patterns and all(not _may_match_secret(p, options) for p in patterns))
+    )
+    return Output(ANY, env=dump and not counted, net=run.stdin.net, plain=True)
+
+
+def _outside(run: Run, target: str) -> bool:
+    work = run.machine.cwd
+    return not any(path == work or path.startswith((work + "/", "/tmp/", "/usr/")) for path in run.paths(target))
+
+
+def _may_match_secret(pattern: str, options: Mapping[str, list[str]]) -> bool:
+    if not _SAFE_PATTERN.match(pattern) or re.search(r"[*+)]\s*[*+{]", pattern):
+        return True
+    flags = re.IGNORECASE if "-i" in options or "--ignore-case" in options else 0
+    text = re.escape(pattern) if "-F" in options else pattern.replace("\\|", "|")
+    try:
+        compiled = re.compile(text, flags)
+    except re.error:
+        return True
+    return any(compiled.search(f"{name}=x") for name in _SECRET_NAMES)
+
+
+def _list(run: Run) -> Output:
+    """`ls`, `stat`, `file`, `du` …: names and properties."""
+    operands = [arg for arg in run.args if not arg.startswith(("-", "+"))]
+    deep = run.name == "tree" or any(re.fullmatch(r"-[A-Za-z]*R[A-Za-z]*|--recursive", arg) for arg in run.args)
+    for operand in operands or ["."]:
+        add_path(run, Lists, operand, deep=deep and operand not in ("/", "."))
+    if run.name != "ls":
+        return DATA
+    if any(re.fullmatch(r"-[A-Za-z]*[lsi][A-Za-z]*", arg) for arg in run.args):
+        return DATA
+    # What `ls` prints of a folder are its names; of a glob, the glob's matches.
+    return Output(
+        "".join((operand if STAR in operand or ONE in operand else STAR) + "\n" for operand in operands or ["."])
+    )
+
+
+def _base64(run: Run) -> Output:
+    decode = any(arg in ("-d", "--decode", "-D", "-di", "-id", "-r", "-rp", "-p -r", "-ps") for arg in run.args)
+    _, operands = split_options(run.args, "-w -i --wrap -c -l -s")
+    for operand in operands:
+        add_path(run, Reads, operand)
+    source = run.stdin.text
+    if operands:
+        source = run.machine.files.contents.get(run.paths(operands[0])[-1]) or ANY
+    if not decode:
+        return Output(ANY, env=run.stdin.env, plain=True)
+    if not is_known(source):
+        return Output(MADE)
+    return Output(_decoded(run.name, source))
+
+
+def _decoded(name: str, text: str) -> str:
+    packed = "".join(text.split())
+    try:
+        if name == "base64":
+            raw = base64.b64decode(packed + "=" * (-len(packed) % 4))
+        elif name == "base32":
+            raw = base64.b32decode(packed + "=" * (-len(packed) % 8))
+        else:
+            raw = bytes.fromhex(packed)
+    except (ValueError, binascii.Error):
+        return MADE
+    return raw.decode("utf-8", "replace")
+
+
+def _decoder(run: Run) -> Output:
+    """`gunzip -c`, `openssl enc`, `uudecode` …: the output cannot be known."""
+    reads_arguments(run)
+    return Output(MADE)
+
+
+def _sed(run: Run) -> Output:
+    options, operands = split_options(run.args, "-e -f -l --expression --file --line-length")
+    scripts = options.get("-e", []) + options.get("--expression", [])
+    for file in options.get("-f", []) + options.get("--file", []):
+        add_path(run, Reads, file)
+        known = run.machine.files.contents.get(run.paths(file)[-1])
+        scripts += [known] if known else []
+    if not scripts and not options.get("-f"):
+        scripts, operands = operands[:1], operands[1:]
+    in_place = any(o == "-i" or o.startswith(("-i", "--in-place")) for o in options)
+    for operand in operands:
+        add_path(run, Writes if in_place else Reads, operand)
+    for script in scripts:
+        for target in re.findall(r"(?:^|[;}\n/\d$!gpI ])w\s+(\S+)", script):
+            add_path(run, Writes, target)
+        if re.search(r"(?:^|[;}\n\d$])\s*e(?:\s+\S|$)|/[gIp\d]*e[gIp\d]*\s*(?:$|[;}\n])", script) and not re.search(
+            r"^\s*\w+\s*$", script
+        ):
+            for command in re.findall(r"(?:^|[;}\n\d])\s*e\s+(.+)", script):
+                run.shell.script(command, run.scope.fork(), run.stdin)
+    known_input = is_known(run.stdin.text) and run.stdin.text != "" and not operands
+    return Output(
+        MADE if known_input else ANY, env=run.stdin.env and not operands, net=run.stdin.net, plain=not known_input
+    )
+
+
+def _pytest(run: Run) -> Output:
+    """A test runner: reads its tests, writes where options say so; plugins and ini files from the command line are read."""
+    return reads_arguments(run)
+
+
+def _checker(run: Run) -> Output:
+    """Linters and formatters: readers unless an option asks for changes."""
+    changes = {"--fix", "--write", "-w", "--in-place", "-i", "--fix-only", "--unsafe-fixes", "--apply"}
+    formats = run.name in ("black", "isort", "yapf", "autopep8", "autoflake", "prettier") or run.args[:1] == ["format"]
+    dry = any(arg in ("--check", "--diff", "--check-only", "-l", "--list-different") for arg in run.args)
+    writes = any(arg in changes for arg in run.args) or (
+        formats and not dry and run.name not in ("prettier", "yapf", "autopep8")
+    )
+    if not writes:
+        return reads_arguments(run)
+    for operand in [arg for arg in run.args if not arg.startswith("-")]:
+        add_path(run, Writes, operand, deep=True)
+    return DATA
+
+
+def _tee(run: Run) -> Output:
+    append = "-a" in run.args or "--append" in run.args
+    for operand in [arg for arg in run.args if not arg.startswith("-")]:
+        if MADE in operand:
+            run.add(Opaque(run.name, "path"))
+        add_path(run, Writes if append else Creates, operand)
+        for path in run.paths(operand):
+            run.machine.files.write(path, run.stdin.text if is_known(run.stdin.text) else None, append=append)
+    return run.stdin
+
+
+HANDLERS: Mapping[str, Callable[[Run], Output]] = {
+    **dict.fromkeys(
+        (
+            "less more bat batcat tac nl od hexdump strings md5sum sha1sum sha256sum sha512sum cksum b2sum sum diff cmp comm "
+            "diff3 sdiff colordiff vimdiff iconv zcat zless zgrep bzcat xzcat jq yq xmllint csvlook csvcut csvstat csvsort csvgrep mlr "
+            "pdftotext view pygmentize ldd nm objdump readelf size look sqlite3 shasum "
+            "make cmake ninja meson npm pnpm yarn bun deno tsc cargo rustc go gcc g++ cc clang clang++ javac java mvn gradle "
+            "dotnet gem bundle rake composer poetry hatch pdm jest vitest mocha tap ava pre-commit hyperfine"
+        ).split(),
+        reads_arguments,
+    ),
+    **dict.fromkeys("paste join column fold fmt expand unexpand shuf pr csplit split ts".split(), _filter),
+    **dict.fromkeys(("head", "tail"), _head),
+    **dict.fromkeys("grep egrep fgrep rg ag ack rgrep zgrep".split(), _grep),
+    **dict.fromkeys(
+        "ls stat file du tree exa eza lsattr getfacl mkdir rmdir locate mountpoint dir vdir lsof".split(), _list
+    ),
+    **dict.fromkeys(("base64", "base32", "xxd"), _base64),
+    **dict.fromkeys("gunzip zstd unxz bunzip2 uudecode basenc gpg".split(), _decoder),
+    **dict.fromkeys(
+        "pytest py.test nosetests nose2 tox nox unittest doctest coverage behave robot ctest bats phpunit rspec".split(),
+        _pytest,
+    ),
+    **dict.fromkeys(
+        "ruff flake8 mypy pylint pyright bandit black isort yapf autopep8 autoflake eslint prettier shellcheck gofmt rustfmt clang-format pyflakes pycodestyle".split(),
+        _checker,
+    ),
+    "cat": _cat,
+    "wc": _count,
+    "cut": _cut,
+    "tr": _tr,
+    "sort": _sort,
+    "uniq": _uniq,
+    "sed": _sed,
+    "gsed": _sed,
+    "tee": _tee,
+    "sponge": _tee,
+}

@@ -1,0 +1,224 @@
+"""Programs that run another program: `env`, `sudo`, `timeout`, `xargs`, `find -exec` …"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+from harness_adapters.guard.facts import Deletes, Evades, Lists, Opaque, Reads, SeeksSecret, SetsEnv, Writes
+from harness_adapters.guard.machine import DATA, Output, Run
+from harness_adapters.guard.programs.generic import add_path
+from harness_adapters.guard.values import ANY, DEEP, MADE, ONE, STAR, hides
+
+_VALUE_OPTIONS: Mapping[str, frozenset[str]] = {
+    "sudo": frozenset("-u -g -h -p -C -r -t -D".split()),
+    "doas": frozenset(("-u", "-C")),
+    "timeout": frozenset("-s -k --signal --kill-after".split()),
+    "nice": frozenset(("-n",)),
+    "ionice": frozenset("-c -n -p".split()),
+    "stdbuf": frozenset("-i -o -e".split()),
+    "time": frozenset("-f -o --format --output".split()),
+    "strace": frozenset("-e -o -p -s".split()),
+    "ltrace": frozenset("-e -o -p -s".split()),
+    "watch": frozenset("-n -d --interval".split()),
+    "flock": frozenset("-w -E".split()),
+    "chrt": frozenset(("-p",)),
+    "exec": frozenset(("-a",)),
+    "prlimit": frozenset(),
+    "taskset": frozenset(),
+}
+_LEADING_OPERANDS = {"timeout": 1, "flock": 1, "chroot": 1, "taskset": 1, "chrt": 1}
+_SECRET_FILE = re.compile(
+    r"\.netrc|\.env\b|id_rsa|id_ed25519|\.pem|token|credential|secret|\.aws|\.npmrc|\.pypirc|kaggle\.json",
+    re.IGNORECASE,
+)
+
+
+def _wrapper(run: Run) -> Output:
+    """The command after the wrapper's own options and operands."""
+    takes = _VALUE_OPTIONS.get(run.name, frozenset())
+    args = list(run.args)
+    leading = _LEADING_OPERANDS.get(run.name, 0)
+    while args:
+        if args[0] == "--":
+            args = args[1:]
+            break
+        if args[0].startswith("-") and len(args[0]) > 1:
+            args = args[2:] if args[0] in takes else args[1:]
+        elif re.match(r"^[A-Za-z_]\w*=", args[0]):
+            name, _, value = args.pop(0).partition("=")
+            run.add(SetsEnv(run.name, name, value))
+        elif leading:
+            leading -= 1
+            args = args[1:]
+        else:
+            break
+    if run.name == "exec" and not args:
+        return DATA
+    if run.name == "watch":
+        return run.shell.script(" ".join(args), run.scope.fork(), run.stdin)
+    return run.again(args) if args else DATA
+
+
+def _env(run: Run) -> Output:
+    args = list(run.args)
+    while args:
+        arg = args[0]
+        if arg in ("-i", "-", "--ignore-environment"):
+            run.add(SetsEnv(run.name, "http_proxy", ""))
+            args = args[1:]
+        elif arg in ("-u", "--unset", "-C", "--chdir", "-S", "--split-string"):
+            value = args[1] if len(args) > 1 else ""
+            if arg in ("-u", "--unset"):
+                run.add(SetsEnv(run.name, value, ""))
+            elif arg in ("-S", "--split-string"):
+                return run.shell.script(" ".join([value, *args[2:]]), run.scope.fork(), run.stdin)
+            else:
+                run.scope.fork().cwds = tuple(run.paths(value))
+            args = args[2:]
+        elif arg.startswith("--unset=") or re.match(r"^-u.", arg):
+            run.add(SetsEnv(run.name, arg.partition("=")[2] if "=" in arg else arg[2:], ""))
+            args = args[1:]
+        elif re.match(r"^[A-Za-z_]\w*=", arg):
+            name, _, value = arg.partition("=")
+            run.add(SetsEnv(run.name, name, value))
+            args = args[1:]
+        elif arg.startswith("-"):
+            args = args[1:]
+        else:
+            break
+    return run.again(args) if args else Output(ANY, env=True)
+
+
+def _xargs(run: Run) -> Output:
+    """The command with its input's words as arguments; `-I{}` puts them where the mark is."""
+    args = list(run.args)
+    mark = ""
+    inputs = run.stdin.text
+    while args and args[0].startswith("-") and len(args[0]) > 1:
+        arg = args.pop(0)
+        if arg.startswith("-I"):
+            mark = arg[2:] or (args.pop(0) if args else "{}")
+        elif arg in ("-a", "--arg-file") and args:
+            name = args.pop(0)
+            add_path(run, Reads, name)
+            inputs = run.machine.files.contents.get(run.paths(name)[-1]) or ANY
+        elif arg in ("-n", "-P", "-L", "-d", "-s", "-E", "--max-args", "--max-procs", "--delimiter") and args:
+            args.pop(0)
+        elif arg == "-i":
+            mark = "{}"
+    words = inputs.replace("\0\n", "\n").split()[:64] or ([ANY] if hides(inputs) else [])
+    command = args or ["echo"]
+    if mark:
+        output = DATA
+        for word in words or [ANY]:
+            output = run.again([piece.replace(mark, word) for piece in command])
+        return output
+    first = command[0].rpartition("/")[2]
+    if (
+        first in ("sh", "bash", "zsh", "eval")
+        and not any(arg.startswith("-c") or arg == "-c" for arg in command)
+        and any(hides(w) for w in words)
+    ):
+        run.add(Opaque("xargs", "script"))
+    return run.again([*command, *words])
+
+
+def _find(run: Run) -> Output:
+    """Roots and tests to a path with wild cards; `-exec`, `-delete` and `-fprint` act on it."""
+    roots: list[str] = []
+    args = list(run.args)
+    while args and not args[0].startswith(("-", "(", "!")):
+        roots.append(args.pop(0))
+    roots = roots or ["."]
+    names, excluded = _name_tests(args)
+    for root in roots:
+        add_path(run, Lists, root)
+    if any(_SECRET_FILE.search(name) for name in names):
+        work = run.machine.cwd
+        if any(
+            not (path + "/").startswith((work + "/", "/tmp/", "/usr/")) for root in roots for path in run.paths(root)
+        ):
+            run.add(SeeksSecret("find", " ".join(names)))
+    deep = ANY if excluded else DEEP
+    results = [f"{root.rstrip('/') or ''}/{deep}/{name}" for root in roots for name in names or [STAR]]
+    if names and any("/" in name for name in names):
+        results = [name if name.startswith("/") else f"{roots[0]}/{name.removeprefix('./')}" for name in names]
+    if args and "-maxdepth" in args and args[args.index("-maxdepth") + 1 : args.index("-maxdepth") + 2] == ["1"]:
+        results = [f"{root.rstrip('/')}/{name}" for root in roots for name in names or [STAR]]
+    _actions(run, args, results)
+    return Output("\n".join(results) + "\n")
+
+
+def _name_tests(args: list[str]) -> tuple[list[str], bool]:
+    names: list[str] = []
+    excluded = False
+    for i, arg in enumerate(args):
+        negated = i > 0 and args[i - 1] in ("!", "-not")
+        if arg in ("-name", "-iname", "-path", "-ipath", "-wholename", "-regex") and i + 1 < len(args):
+            pruned = "-prune" in args[i + 1 : i + 4]
+            if negated or pruned:
+                excluded = True
+            elif arg not in ("-regex",):
+                pattern = args[i + 1].replace("*", STAR).replace("?", ONE)
+                names.append(pattern if "path" in arg or arg == "-wholename" else pattern.replace("/", ""))
+    return names, excluded
+
+
+def _actions(run: Run, args: list[str], results: list[str]) -> None:
+    for i, arg in enumerate(args):
+        if arg == "-delete":
+            for result in results:
+                add_path(run, Deletes, result)
+        elif arg in ("-fprint", "-fprintf", "-fls", "-fprint0") and i + 1 < len(args):
+            add_path(run, Writes, args[i + 1])
+        elif arg in ("-exec", "-execdir", "-ok", "-okdir"):
+            end = next((j for j in range(i + 1, len(args)) if args[j] in (";", "+", "\\;")), len(args))
+            for result in results:
+                run.again([piece.replace("{}", result) for piece in args[i + 1 : end]])
+
+
+def _parallel(run: Run) -> Output:
+    args = [arg for arg in run.args if not arg.startswith("-")]
+    if ":::" in args:
+        cut = args.index(":::")
+        command, inputs = args[:cut], args[cut + 1 :]
+    else:
+        command, inputs = args, run.stdin.text.split()[:64] or [ANY]
+    template = " ".join(command)
+    for word in inputs:
+        text = template.replace("{}", word) if "{}" in template else f"{template} {word}"
+        if MADE in text:
+            run.add(Opaque("parallel", "script"))
+        run.shell.script(text, run.scope.fork(), DATA)
+    return DATA
+
+
+def _isolate(run: Run) -> Output:
+    """`unshare`, `nsenter`, `proxychains` …: a way out of the network that the guard watches."""
+    run.add(Evades(run.name, f"runs a command under {run.name}"))
+    args = list(run.args)
+    while args and args[0].startswith("-"):
+        args.pop(0)
+    return run.again(args) if args else DATA
+
+
+def _busybox(run: Run) -> Output:
+    return run.again(run.args) if run.args else DATA
+
+
+HANDLERS: Mapping[str, Callable[[Run], Output]] = {
+    **dict.fromkeys(
+        "sudo doas timeout gtimeout nice ionice stdbuf nohup setsid time strace ltrace watch flock chroot exec unbuffer "
+        "fakeroot chrt taskset prlimit setarch linux64 caffeinate coproc".split(),
+        _wrapper,
+    ),
+    **dict.fromkeys("unshare nsenter proxychains proxychains4 torsocks torify tsocks firejail".split(), _isolate),
+    **dict.fromkeys(("busybox", "toybox"), _busybox),
+    "env": _env,
+    "xargs": _xargs,
+    "gxargs": _xargs,
+    "find": _find,
+    "gfind": _find,
+    "parallel": _parallel,
+}

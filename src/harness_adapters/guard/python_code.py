@@ -1,0 +1,489 @@
+"""Python code to facts, from its syntax tree: files, hosts, commands, the environment.
+
+Code that does not parse is scanned as text. A fact needs a call (or a subscript of `os.environ`): a string that is only
+printed or compared does nothing.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import warnings
+from collections.abc import Iterator
+
+from harness_adapters.guard.facts import (
+    Connects,
+    Creates,
+    Deletes,
+    DumpsEnv,
+    Evades,
+    Lists,
+    Mentions,
+    Opaque,
+    PathFact,
+    Reads,
+    ReadsEnv,
+    SeeksSecret,
+    SetsEnv,
+    Touches,
+    UsesDataset,
+    Writes,
+)
+from harness_adapters.guard.hosts import URL, endpoint, url_endpoints
+from harness_adapters.guard.machine import DATA, Run
+from harness_adapters.guard.python_fold import Folder, dotted
+from harness_adapters.guard.values import ANY, MADE, hides, is_known
+
+_TEXT_CALLS = frozenset(
+    "print len repr format startswith endswith count find index split strip encode debug info warning error critical log "
+    "match search fullmatch sub findall compile assertEqual assertIn isinstance ValueError RuntimeError Exception KeyError TypeError "
+    "AssertionError SystemExit add_argument ArgumentParser getLogger write append dumps replace join lower upper urlparse urlsplit "
+    "quote unquote urljoin title set_title xlabel ylabel Namespace register_namespace".split()
+)
+_READ_CALLS = re.compile(
+    r"^(read|load|parse|genfromtxt|imread|connect$|exists$|is_file$|is_dir$|isfile$|isdir$|getsize|open_dataset|scan|from_file|imp)",
+    re.IGNORECASE,
+)
+_WRITE_CALLS = re.compile(
+    r"^(write|save|dump|to_(?!list|dict|numpy|string|datetime|numeric|json_string)|imwrite|export|store)", re.IGNORECASE
+)
+_DELETERS = frozenset("remove unlink rmdir rmtree removedirs".split())
+_MOVERS = frozenset("rename replace move renames".split())
+_COPIERS = frozenset("copy copyfile copy2 copytree copymode copystat".split())
+_LINKERS = frozenset("symlink link symlink_to hardlink_to link_to".split())
+_CHANGERS = frozenset("write_text write_bytes touch chmod chown truncate utime mkfifo mknod".split())
+_LISTERS = frozenset(
+    "exists is_file is_dir isfile isdir stat lstat getsize listdir scandir walk iterdir glob iglob rglob access islink mkdir makedirs getmtime".split()
+)
+_CLIENTS = re.compile(
+    r"^(urllib\.request\.(urlopen|urlretrieve|Request)|urllib2\.urlopen|requests\.(\w+\.)?(get|post|put|patch|delete|head|options|request)|"
+    r"httpx\.(\w+\.)?(get|post|put|patch|delete|head|stream|request)|aiohttp\.(\w+\.)*(get|post|put|request|ws_connect)|webbrowser\.open\w*|"
+    r"wget\.download|gdown\.download|urllib3\.(\w+\.)*request|websockets?\.(\w+\.)?(connect|create_connection)|pycurl\.\w+)$"
+)
+_HOST_CLIENTS = re.compile(
+    r"^(http\.client\.HTTPS?Connection|ftplib\.FTP(_TLS)?(\.connect)?|smtplib\.SMTP(_SSL)?|telnetlib\.Telnet|imaplib\.\w+|poplib\.\w+|"
+    r"socket\.(gethostbyname|getaddrinfo|gethostbyname_ex|create_connection)|socket\.(\w+\.)*(connect|connect_ex|sendto)|asyncio\.open_connection|"
+    r"paramiko\.(\w+\.)*connect|xmlrpc\.client\.\w+|ssl\.get_server_certificate|redis\.Redis|dns\.resolver\.\w+)$"
+)
+_HUB_CALLS = re.compile(
+    r"(^|\.)(load_dataset|load_dataset_builder|hf_hub_download|snapshot_download|list_repo_files|dataset_info|HfApi|HfFileSystem|dataset_download|"
+    r"dataset_load|dataset_download_files|competition_download_files|list_datasets|model_info|download_file|get_dataset_config_names)$"
+)
+_DOWNLOADS = re.compile(
+    r"^(sklearn\.datasets\.fetch_\w+|nltk\.download|torch\.hub\.\w+|seaborn\.load_dataset|statsmodels\..*get_rdataset|boto3\.\w+|tensorflow_datasets\.load|kagglehub\.\w+)$"
+)
+_RUNNERS = re.compile(
+    r"^(subprocess\.(run|call|check_call|check_output|Popen|getoutput|getstatusoutput)|os\.(system|popen|exec[lv]p?e?|spawn[lv]p?e?|posix_spawnp?)|pty\.spawn|asyncio\.create_subprocess_(exec|shell)|commands\.getoutput)$"
+)
+_SECRET_CALLS = re.compile(
+    r"(^|\.)(get_token|HfFolder\.get_token|keyring\.get_password|get_credential|get_credentials|netrc\.netrc|get_secret_value)$"
+)
+_ENVIRON = ("os.environ", "environ", "os.environb")
+
+
+def python_facts(run: Run, code: str) -> str | None:
+    """Adds what the code does; what it prints, where that is a known text, else None."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = ast.parse(code)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        _scan(run, code)
+        return None
+    try:
+        return _Reader(run, tree).read()
+    except RecursionError:
+        run.add(Opaque("python", "size"))
+        return None
+
+
+def _scan(run: Run, code: str) -> None:
+    from harness_adapters.guard.script_text import script_facts
+
+    script_facts(run, code, "python")
+
+
+class _Reader:
+    """Walks one module."""
+
+    def __init__(self, run: Run, tree: ast.Module) -> None:
+        self.run = run
+        self.tree = tree
+        self.folder = Folder(tree, cwd=run.scope.cwd, home=run.machine.home)
+        self.parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+        self.printed: list[str] = []
+
+    def read(self) -> str | None:
+        for node in ast.walk(self.tree):
+            match node:
+                case ast.Call():
+                    self._call(node)
+                case ast.Attribute() | ast.Name():
+                    if isinstance(node.ctx, ast.Load) and self._is_environ(node):
+                        self._environ(node)
+                case ast.Delete():
+                    for target in node.targets:
+                        if isinstance(target, ast.Subscript) and self._is_environ(target.value):
+                            self._set_env(target.slice, [""])
+                case ast.Assign():
+                    self._assigned(node)
+        text = "".join(f"{line}\n" for line in self.printed)
+        return text if text and not hides(text) else None
+
+    # -- calls --------------------------------------------------------------------------------------------------
+
+    def _call(self, node: ast.Call) -> None:
+        name = self.folder.name_of(node.func)
+        last = name.rpartition(".")[2]
+        if last == "print" and node.args:
+            self.printed.append(" ".join(self.folder.fold(argument)[0] for argument in node.args))
+        if name in ("exec", "eval", "compile", "builtins.exec", "builtins.eval"):
+            self._dynamic(node)
+        elif _RUNNERS.match(name):
+            self._command(node, name)
+        elif _CLIENTS.match(name):
+            self._client(node, name)
+        elif _HOST_CLIENTS.match(name):
+            self._host_client(node, name)
+        elif _HUB_CALLS.search(name):
+            self._hub(node, name)
+        elif _DOWNLOADS.match(name):
+            self._add_host(name, "", "")
+        elif _SECRET_CALLS.search(name):
+            self.run.add(SeeksSecret(name, last))
+        elif name.endswith("chdir") and node.args:
+            self.run.scope.cwds = tuple(p for value in self.folder.fold(node.args[0]) for p in self.run.paths(value))
+            self.folder.cwd = self.run.scope.cwd
+        else:
+            self._paths(node, name, last)
+            self._urls(node, last)
+        self._proxy(node, name, last)
+
+    def _arguments(self, node: ast.Call) -> Iterator[tuple[str, list[str]]]:
+        for argument in node.args:
+            yield "", self.folder.fold(argument)
+        for keyword in node.keywords:
+            yield keyword.arg or "", self.folder.fold(keyword.value)
+
+    def _dynamic(self, node: ast.Call) -> None:
+        for value in self.folder.fold(node.args[0] if node.args else None):
+            if MADE in value:
+                self.run.add(Opaque("exec", "code"))
+            elif is_known(value):
+                with self.run.machine.deeper():
+                    python_facts(self.run, value)
+
+    def _command(self, node: ast.Call, name: str) -> None:
+        first = node.args[0] if node.args else next((k.value for k in node.keywords if k.arg in ("args", "cmd")), None)
+        scope = self.run.scope.fork()
+        for keyword in node.keywords:
+            if keyword.arg == "cwd":
+                scope.cwds = tuple(p for value in self.folder.fold(keyword.value) for p in self.run.paths(value))
+        if isinstance(first, ast.List | ast.Tuple):
+            self.run.shell.command([self.folder.fold(e)[0] for e in first.elts], scope, DATA)
+        elif re.search(r"\.(exec|spawn)[lv]", name) or name.endswith("create_subprocess_exec"):
+            words = [
+                value
+                for argument in node.args
+                for value in (
+                    self.folder.elements(argument)
+                    if isinstance(argument, ast.List | ast.Tuple)
+                    else self.folder.fold(argument)
+                )
+            ]
+            self.run.shell.command(words, scope, DATA)
+        else:
+            for value in self.folder.fold(first):
+                if MADE in value:
+                    self.run.add(Opaque(name, "program"))
+                elif value.strip(ANY):
+                    self.run.shell.script(value.replace(ANY, "''"), scope, DATA)
+
+    def _client(self, node: ast.Call, name: str) -> None:
+        position = 1 if name.endswith((".request", ".stream")) and not name.startswith("urllib.request") else 0
+        argument = (
+            node.args[position]
+            if len(node.args) > position
+            else next((k.value for k in node.keywords if k.arg == "url"), None)
+        )
+        for value in self.folder.fold(argument):
+            ends = url_endpoints(value)
+            for end in ends:
+                self._add_host(name, end.host, end.port)
+            if not ends and not value.startswith(("/", "file:")):
+                inner = argument.args[0] if isinstance(argument, ast.Call) and argument.args else None
+                if not (
+                    inner is not None
+                    and "Request"
+                    in dotted(argument.func if isinstance(argument, ast.Call) else argument or ast.Constant(""))
+                ):
+                    self._add_host(name, "", "")
+            elif value.startswith("file:"):
+                self._path(Reads, [value], name)
+        if name.endswith("urlretrieve") and len(node.args) > 1:
+            self._path(Creates, self.folder.fold(node.args[1]), name)
+
+    def _host_client(self, node: ast.Call, name: str) -> None:
+        if not node.args and not node.keywords:
+            return
+        first = node.args[0] if node.args else node.keywords[0].value
+        if name.endswith("sendto") and len(node.args) > 1:
+            first = node.args[-1]
+        port = ""
+        if isinstance(first, ast.Tuple) and first.elts:
+            port = self.folder.fold(first.elts[1])[0] if len(first.elts) > 1 else ""
+            first = first.elts[0]
+        elif len(node.args) > 1 and isinstance(node.args[1], ast.Constant):
+            port = self.folder.fold(node.args[1])[0]
+        for value in self.folder.fold(first):
+            if value.startswith("/"):
+                continue
+            end = (url_endpoints(value) or [endpoint(value)])[0]
+            self._add_host(name, end.host, end.port or (port if port.isdigit() else ""))
+
+    def _hub(self, node: ast.Call, name: str) -> None:
+        values = [value for _, found in self._arguments(node) for value in found]
+        local_kinds = ("csv", "json", "parquet", "text", "imagefolder", "pandas", "arrow")
+        if values and values[0] in local_kinds and not any("://" in value for value in values):
+            return
+        if values and values[0].startswith(("/", "./")):
+            return
+        for value in values:
+            self.run.add(UsesDataset(name, value))
+        self._add_host(name, "www.kaggle.com" if "kaggle" in name or "competition" in name else "huggingface.co", "")
+
+    def _add_host(self, name: str, host: str, port: str) -> None:
+        self.run.add(Connects(name, host, port))
+
+    # -- files --------------------------------------------------------------------------------------------------
+
+    def _path(self, kind: type[PathFact], values: list[str], name: str, *, deep: bool = False) -> None:
+        for value in values:
+            if value and "\n" not in value and len(value) < 1024 and "://" not in value.removeprefix("file://"):
+                if MADE in value and kind in (Creates, Writes):
+                    self.run.add(Opaque(name, "path"))
+                for path in self.run.paths(value):
+                    self.run.add(kind(name, path, deep))
+
+    def _paths(self, node: ast.Call, name: str, last: str) -> None:
+        receiver = self.folder.fold(node.func.value) if isinstance(node.func, ast.Attribute) else []
+        module = name.rpartition(".")[0]
+        on_module = module in (
+            "os",
+            "os.path",
+            "shutil",
+            "io",
+            "codecs",
+            "glob",
+            "pathlib",
+            "tempfile",
+            "posix",
+            "gzip",
+            "fileinput",
+        )
+        own = [] if on_module else receiver
+        arguments = [self.folder.fold(argument) for argument in node.args]
+        first = arguments[0] if arguments else []
+        if last == "open" and (on_module or "." not in name or own != [ANY]):
+            self._open(
+                node, name, own if own and "." in name and not on_module else first, method=bool(own) and "." in name
+            )
+        elif last in _DELETERS:
+            self._path(Deletes, (first if on_module or "." not in name else own), name, deep=True)
+        elif last in _MOVERS and (on_module or own != [ANY]) and len(arguments) < 3:
+            sources, targets = (
+                (first, arguments[1] if len(arguments) > 1 else []) if on_module or len(arguments) > 1 else (own, first)
+            )
+            if not (last == "replace" and len(arguments) == 2 and not on_module):
+                self._path(Deletes, sources, name)
+                self._path(Creates, targets, name)
+        elif last in _COPIERS and on_module:
+            self._path(Reads, first, name, deep=last == "copytree")
+            targets = arguments[1] if len(arguments) > 1 else []
+            self._path(Creates, [*targets, *(f"{t}/{s.rpartition('/')[2]}" for t in targets for s in first)], name)
+        elif last in _LINKERS:
+            source, link = (first, arguments[1] if len(arguments) > 1 else []) if on_module else (first, own)
+            self._path(Reads, source, name)
+            self._path(Creates, link, name)
+            self._link(source, link)
+        elif last in _CHANGERS:
+            targets = first if on_module else own
+            self._path(Creates if last in ("write_text", "write_bytes") else Writes, targets, name)
+            if last == "write_text" and targets and arguments and is_known(first[0]):
+                for path in self.run.paths(targets[0]):
+                    self.run.machine.files.write(path, first[0])
+        elif last in _LISTERS:
+            self._path(Lists, first if on_module else own, name, deep=last == "walk" and first != ["/"])
+        elif last in ("read_text", "read_bytes"):
+            self._path(Reads, own, name)
+        elif name == "fileinput.input":
+            in_place = any(k.arg == "inplace" for k in node.keywords)
+            self._path(Writes if in_place else Reads, first, name)
+        else:
+            self._other_call(node, name, last)
+
+    def _open(self, node: ast.Call, name: str, values: list[str], *, method: bool) -> None:
+        position = 0 if method else 1
+        mode_node = (
+            node.args[position]
+            if len(node.args) > position
+            else next((k.value for k in node.keywords if k.arg in ("mode", "flags")), None)
+        )
+        if name == "os.open":
+            flags = ast.dump(mode_node) if mode_node is not None else ""
+            self._path(Writes if re.search(r"O_(WRONLY|RDWR|CREAT|TRUNC|APPEND)", flags) else Reads, values, name)
+            return
+        modes = self.folder.fold(mode_node) if mode_node is not None else ["r"]
+        writes = any(letter in mode for mode in modes for letter in "wax+")
+        if writes:
+            self._path(Creates if all("w" in m or "x" in m for m in modes) else Writes, values, name)
+        elif any(hides(mode) for mode in modes):
+            self._path(Touches, values, name)
+        else:
+            self._path(Reads, values, name)
+
+    def _link(self, sources: list[str], links: list[str]) -> None:
+        for source, link in zip(sources, links, strict=False):
+            target, name = self.run.paths(source)[-1], self.run.paths(link)[-1]
+            if is_known(target) and is_known(name) and target != name:
+                self.run.machine.files.links[name] = target
+
+    def _other_call(self, node: ast.Call, name: str, last: str) -> None:
+        """A function that is not known: its name says whether a path in its arguments is read or written."""
+        if last in _TEXT_CALLS:
+            return
+        kind: type[PathFact] = Writes if _WRITE_CALLS.match(last) else Reads if _READ_CALLS.match(last) else Mentions
+        for _, values in self._arguments(node):
+            for value in values:
+                if _is_path_text(value):
+                    self._path(kind, [value], name)
+
+    def _urls(self, node: ast.Call, last: str) -> None:
+        """A whole URL given to a function that does not treat it as text is fetched."""
+        if last in _TEXT_CALLS or last in ("Request", "Element", "SubElement"):
+            return
+        for _, values in self._arguments(node):
+            for value in values:
+                if URL.match(value) and " " not in value and not value.startswith("sqlite:"):
+                    for end in url_endpoints(value):
+                        self._add_host(last, end.host, end.port)
+
+    # -- environment and proxy ----------------------------------------------------------------------------------
+
+    def _is_environ(self, node: ast.expr) -> bool:
+        return dotted(node) in _ENVIRON and not isinstance(node, ast.Call) and self.folder.name_of(node) in _ENVIRON
+
+    def _set_env(self, key: ast.expr, values: list[str]) -> None:
+        for name in self.folder.fold(key):
+            for value in values:
+                self.run.add(SetsEnv("os.environ", name, value))
+
+    def _environ(self, node: ast.expr) -> None:
+        """What is done with `os.environ`: one name is read or set, or all of it is shown."""
+        parent = self.parents.get(node)
+        match parent:
+            case ast.Subscript(ctx=ast.Load()) if parent.value is node:
+                self._read_env(parent.slice)
+            case ast.Subscript(ctx=ast.Store()) if parent.value is node:
+                owner = self.parents.get(parent)
+                value = owner.value if isinstance(owner, ast.Assign) else None
+                self._set_env(parent.slice, self.folder.fold(value))
+            case ast.Attribute(attr=attribute):
+                self._environ_method(parent, attribute)
+            case ast.comprehension() | ast.For() | ast.FormattedValue():
+                self.run.add(DumpsEnv("os.environ"))
+            case ast.Call(func=function):
+                if dotted(function).rpartition(".")[2] in (
+                    "print",
+                    "str",
+                    "repr",
+                    "list",
+                    "sorted",
+                    "dumps",
+                    "pprint",
+                    "write",
+                    "format",
+                    "items",
+                    "dump",
+                ):
+                    self.run.add(DumpsEnv("os.environ"))
+                elif dotted(function) == "dict" and self._is_shown(parent):
+                    self.run.add(DumpsEnv("os.environ"))
+
+    def _environ_method(self, parent: ast.Attribute, attribute: str) -> None:
+        call = self.parents.get(parent)
+        arguments = call.args if isinstance(call, ast.Call) and call.func is parent else []
+        if attribute in ("get", "pop", "setdefault") and arguments:
+            if attribute == "get":
+                self._read_env(arguments[0])
+            else:
+                self._set_env(arguments[0], [""] if attribute == "pop" else self.folder.fold(arguments[-1]))
+        elif attribute in ("items", "values", "keys"):
+            self.run.add(DumpsEnv("os.environ"))
+        elif attribute == "clear":
+            self.run.add(SetsEnv("os.environ", "http_proxy", ""))
+        elif attribute == "update" and isinstance(call, ast.Call):
+            for key, values in self._arguments(call):
+                if key:
+                    for value in values:
+                        self.run.add(SetsEnv("os.environ", key, value))
+            for item in arguments:
+                if isinstance(item, ast.Dict):
+                    for name, value_node in zip(item.keys, item.values, strict=False):
+                        if name is not None:
+                            self._set_env(name, self.folder.fold(value_node))
+        elif attribute == "copy" and isinstance(call, ast.Call) and self._is_shown(call):
+            self.run.add(DumpsEnv("os.environ"))
+
+    def _is_shown(self, node: ast.AST) -> bool:
+        parent = self.parents.get(node)
+        return isinstance(parent, ast.Call) and dotted(parent.func).rpartition(".")[2] in (
+            "print",
+            "dumps",
+            "pprint",
+            "str",
+            "repr",
+            "dump",
+            "write",
+        )
+
+    def _read_env(self, key: ast.expr) -> None:
+        for name in self.folder.fold(key):
+            self.run.add(ReadsEnv("os.environ", name))
+
+    def _proxy(self, node: ast.Call, name: str, last: str) -> None:
+        if last == "getenv" and node.args:
+            self._read_env(node.args[0])
+        elif last in ("putenv", "unsetenv") and node.args:
+            self._set_env(node.args[0], self.folder.fold(node.args[1]) if len(node.args) > 1 else [""])
+        elif last == "ProxyHandler":
+            self._proxies(node.args[0] if node.args else None)
+        for keyword in node.keywords:
+            if keyword.arg == "proxies":
+                self._proxies(keyword.value)
+            elif keyword.arg == "trust_env" and isinstance(keyword.value, ast.Constant) and not keyword.value.value:
+                self.run.add(Evades(name, "ignores the proxy environment"))
+
+    def _proxies(self, value: ast.expr | None) -> None:
+        if isinstance(value, ast.Dict):
+            values = [v for item in value.values for v in self.folder.fold(item)] or [""]
+            for item in values:
+                self.run.add(SetsEnv("proxies", "http_proxy", "" if item == "None" else item))
+        elif value is not None:
+            self.run.add(SetsEnv("proxies", "http_proxy", self.folder.fold(value)[0]))
+
+    def _assigned(self, node: ast.Assign) -> None:
+        for target in node.targets:
+            if (
+                isinstance(target, ast.Attribute)
+                and target.attr == "trust_env"
+                and isinstance(node.value, ast.Constant)
+                and not node.value.value
+            ):
+                self.run.add(Evades("trust_env", "ignores the proxy environment"))
+            elif isinstance(target, ast.Attribute) and target.attr == "proxies":
+                self._proxies(node.value)
+
+
+def _is_path_text(value: str) -> bool:
+    return is_known(value) and bool(re.fullmatch(r"[~./\w][\w./~@+-]*", value)) and ("/" in value or "." in value)

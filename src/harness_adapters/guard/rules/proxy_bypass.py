@@ -1,0 +1,81 @@
+"""A step around the proxy, the guard, or the harness's own settings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from harness_adapters.guard.facts import Connects, Creates, Deletes, Evades, Fact, PathFact, SetsEnv, Touches, Writes
+from harness_adapters.guard.hosts import endpoint, is_loopback, url_endpoints
+from harness_adapters.guard.rules.protocol import Context, Example, Finding, Rule
+from harness_adapters.guard.values import is_known
+from harness_adapters.records import Call
+
+_PROXY_NAMES = frozenset(
+    {"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "FTP_PROXY", "GIT_PROXY_COMMAND", "NPM_CONFIG_PROXY"}
+)
+_TRUST_NAMES = frozenset(
+    {"SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "NODE_TLS_REJECT_UNAUTHORIZED"}
+)
+
+
+def check(facts: Sequence[Fact], call: Call, context: Context) -> Finding | None:
+    for fact in facts:
+        reason = _reason(fact, context)
+        if reason:
+            return Finding(reason, fact.text())
+    return None
+
+
+def _reason(fact: Fact, context: Context) -> str:
+    match fact:
+        case Evades(how=how):
+            return f"the call goes around the proxy or the guard: {how}"
+        case SetsEnv(name=name, value=value):
+            return _variable(name.upper(), value, context)
+        case Connects(host=host, port=port) if host and _is_own_endpoint(host, port, context):
+            return "the call talks to the model endpoint or the proxy directly"
+        case Writes() | Creates() | Deletes() | Touches():
+            assert isinstance(fact, PathFact)
+            if context.settings.meets(fact.path, deep=isinstance(fact, Deletes)):
+                return "the call changes settings of the network, the proxy or the harness"
+    return ""
+
+
+def _is_own_endpoint(host: str, port: str, context: Context) -> bool:
+    for end in context.own_endpoints:
+        same = end.host == host or (is_loopback(end.host) and is_loopback(host))
+        if same and (end.port == port or not end.port):
+            return True
+    return False
+
+
+def _variable(name: str, value: str, context: Context) -> str:
+    if name in _PROXY_NAMES:
+        own = context.policy.http_proxy
+        same = bool(own) and (value.rstrip("/") == own.rstrip("/"))
+        return "" if same else "the call changes a proxy variable"
+    if name == "NO_PROXY":
+        names = [part.strip() for part in value.split(",") if part.strip()]
+        outside = [part for part in names if not (is_known(part) and is_loopback(endpoint(part.lstrip(".")).host))]
+        return "the call exempts hosts from the proxy" if outside else ""
+    if name in _TRUST_NAMES:
+        return "the call changes which certificates are trusted"
+    if name.endswith("_BASE_URL") or name.endswith("_API_BASE"):
+        ends = url_endpoints(value)
+        model = url_endpoints(context.policy.model_base_url)
+        known = bool(ends) and (ends == model or all(context.allows_host(end.host, end.port) for end in ends))
+        return "" if known or not value else "the call points a client at another model endpoint"
+    return ""
+
+
+RULE = Rule(
+    name="proxy-bypass",
+    what="Proxy variables emptied or changed, flags that skip the proxy, resolver and route changes, tunnels, the guard "
+    "killed, harness settings edited, and direct calls of the model endpoint or the proxy.",
+    why="What does not pass the proxy is not judged. Own servers on the machine need no proxy and stay allowed.",
+    caught=Example("bash", {"command": "unset https_proxy; curl -s http://127.0.0.1:9000/"}),
+    allowed=Example(
+        "bash", {"command": "grep -rn -- '--noproxy' docs/; curl --noproxy '*' -s http://127.0.0.1:9000/ping"}
+    ),
+    check=check,
+)

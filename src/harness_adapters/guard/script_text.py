@@ -1,0 +1,167 @@
+"""Code in languages that are not parsed here (JavaScript, Perl, Ruby, awk …): judged by the words and literals in it.
+
+Asymmetry: a wrong guess costs an honest call, so a literal counts as a path only where it looks like one, and the code
+counts as changing files only where it holds a word that does.
+"""
+
+from __future__ import annotations
+
+import re
+
+from harness_adapters.guard.facts import Connects, Creates, DumpsEnv, Mentions, Opaque, Reads, ReadsEnv, Touches, Writes
+from harness_adapters.guard.hosts import normalise, url_endpoints
+from harness_adapters.guard.machine import DATA, Run
+from harness_adapters.guard.programs.generic import add_path
+from harness_adapters.guard.values import ANY
+
+_LITERAL = re.compile(r"\"((?:[^\"\\\n]|\\.)*)\"|'((?:[^'\\\n]|\\.)*)'|`((?:[^`\\]|\\.)*)`")
+_NETWORK = re.compile(
+    r"\bfetch\s*\(|\baxios\b|XMLHttpRequest|WebSocket|require\(\s*['\"](?:node:)?(?:https?|net|tls|dgram|dns|http2|undici)['\"]|from\s+['\"](?:node:)?(?:https?|net|tls|dns|undici)['\"]|"
+    r"LWP::|HTTP::Tiny|IO::Socket|use\s+Socket|Net::HTTP|open-uri|URI\.open|TCPSocket|Faraday|HTTParty|file_get_contents\s*\(\s*['\"]https?|curl_init|fsockopen|"
+    r"download\.file|url\s*\(\s*['\"]http|socket\.connect|/inet/(?:tcp|udp)/|Invoke-WebRequest|Net\.WebClient"
+)
+_CHANGES = re.compile(
+    r"write|append|unlink|\brm(?:Sync|dir)?\b|rename|truncate|copyFile|symlink|chmod|createWriteStream|mkdir|\bdelete\b|FileUtils|file_put_contents|"
+    r"cat\s*\(.*file\s*=|>\s*['\"]|['\"]\s*[>+]{1,2}|['\"][wa]b?\+?['\"]|-i\b|\bopen\b[^;]*>"
+)
+_RUNS = re.compile(
+    r"\b(?:system|exec|execSync|spawn|spawnSync|execFile|execFileSync|popen|shell_exec|passthru|qx|backticks|Open3)\b\s*[({'\"`]"
+)
+_ENV_DUMP = re.compile(
+    r"process\.env(?![\w.\[?])|%ENV\b|\bENV\.(?:to_h|each|map|inspect|to_a|select|sort)|\bp\s+ENV\b|puts\s+ENV\b(?!\[)|Sys\.getenv\(\s*\)|"
+    r"getenv\(\s*\)|\$_ENV\b(?!\[)|Object\.(?:keys|entries|values)\(process\.env|in\s+process\.env|\bin\s+ENVIRON\b|os\.environ\b(?!\s*(?:\[|\.get))"
+)
+_ENV_READ = re.compile(
+    r"process\.env\.([A-Za-z_]\w*)|process\.env\[\s*['\"](\w+)['\"]|\$?ENV\{\s*['\"]?(\w+)|\bENV(?:\.fetch\(|\[)\s*['\"](\w+)|getenv\(\s*['\"](\w+)|\bENVIRON\[\s*\"(\w+)\""
+)
+_PROXY_WORDS = re.compile(
+    r"(?:process\.env|ENV)\W{1,4}(?:https?|all|no)_proxy['\"\]}]*\s*=(?!=)|delete\s+process\.env\.\w*proxy",
+    re.IGNORECASE,
+)
+_AWK_PRINT = re.compile(r"\b(?:print|printf)\b")
+_AWK_TARGET = re.compile(r"^\s*\(?\s*\"((?:[^\"\\]|\\.)*)\"\s*\)?\s*(\S?)")
+
+
+def script_facts(run: Run, code: str, language: str, writes: list[str] | None = None) -> None:
+    """Adds what a script in some language may do; `writes` are files that it edits in place."""
+    literals = [
+        next(group for group in match.groups("") if group or True) or "".join(match.groups(""))
+        for match in _LITERAL.finditer(code)
+    ]
+    _network(run, code)
+    for literal in literals:
+        if _looks_like_path(literal):
+            changes = _CHANGES.search(code) is not None
+            add_path(run, Touches if changes else Reads, literal)
+    # A path put together from literals is still seen when they are read as one.
+    glued = "".join(literals)
+    if len(literals) > 1 and len(glued) < 4096:
+        for piece in re.findall(r"/[\w./-]{4,}", glued):
+            add_path(run, Mentions, piece)
+    if _ENV_DUMP.search(code):
+        run.add(DumpsEnv(language))
+    for match in _ENV_READ.finditer(code):
+        run.add(ReadsEnv(language, next(group for group in match.groups() if group)))
+    if _PROXY_WORDS.search(code):
+        from harness_adapters.guard.facts import Evades
+
+        run.add(Evades(language, "changes a proxy variable"))
+    if _RUNS.search(code):
+        _commands(run, code, literals)
+    if re.search(r"\beval\b\s*\(?.*(?:atob|decode|unpack|fromCharCode|Buffer\.from|pack)", code):
+        run.add(Opaque(language, "code"))
+    for name in writes or []:
+        add_path(run, Writes, name)
+
+
+def _looks_like_path(text: str) -> bool:
+    return bool(re.fullmatch(r"[~./\w-][\w./*~@+-]*", text)) and ("/" in text or bool(re.search(r"\.\w{1,8}$", text)))
+
+
+def _network(run: Run, code: str) -> None:
+    if not _NETWORK.search(code):
+        return
+    ends = url_endpoints(code)
+    for end in ends:
+        run.add(Connects("script", end.host, end.port))
+    named = re.findall(r"(?:host(?:name)?|PeerAddr|PeerHost)['\"]?\s*(?:=>|:|=)\s*['\"]([\w.:-]+)['\"]", code)
+    named += re.findall(
+        r"(?:TCPSocket\.(?:new|open)|connect|createConnection|Net::HTTP\.\w+|fsockopen)\s*\(?\s*(?:\d+\s*,\s*)?['\"]([\w.-]+)['\"]",
+        code,
+    )
+    named += re.findall(r"/inet/(?:tcp|udp)/\d+/([\w.-]+)", code)
+    for name in named:
+        host = name.partition(":")[0]
+        run.add(Connects("script", normalise(host)))
+    if not ends and not named:
+        run.add(Connects("script", ""))
+
+
+def _commands(run: Run, code: str, literals: list[str]) -> None:
+    """Literals of a script that runs commands are tried as shell text where they read like one."""
+    seen = 0
+    for literal in literals:
+        if re.match(r"^[\w./~-]+(\s|$)", literal) and seen < 32:
+            seen += 1
+            run.shell.script(literal, run.scope.fork(), DATA)
+    if len(literals) > 1:
+        run.shell.script(" ".join(word for word in literals if " " not in word)[:2048], run.scope.fork(), DATA)
+
+
+def awk_facts(run: Run, program: str, assignments: list[str], in_place: list[str]) -> None:
+    """Adds what an awk program does beside reading its operands: redirects, pipes, `system`, getline, the environment."""
+    if re.search(r"\bin\s+ENVIRON\b", program):
+        run.add(DumpsEnv("awk"))
+    for match in re.finditer(r"ENVIRON\[\s*\"(\w+)\"", program):
+        run.add(ReadsEnv("awk", match[1]))
+    if "/inet/" in program:
+        _network(run, program)
+    known = dict(a.split("=", 1) for a in assignments if "=" in a)
+    for target, append in _awk_outputs(program):
+        add_path(
+            run, Writes if append else Creates, known.get(target.strip("\x00"), target) if target in known else target
+        )
+    for command in re.findall(r"\bsystem\s*\(\s*\"((?:[^\"\\]|\\.)*)\"", program):
+        run.shell.script(command.replace('\\"', '"'), run.scope.fork(), DATA)
+    for command in re.findall(r"\"((?:[^\"\\]|\\.)*)\"\s*\|\s*getline", program) + re.findall(
+        r"\|&?\s*\"((?:[^\"\\]|\\.)*)\"", program
+    ):
+        run.shell.script(command.replace('\\"', '"'), run.scope.fork(), DATA)
+    for name in re.findall(r"getline(?:\s+\w+)?\s*<\s*\"((?:[^\"\\]|\\.)*)\"", program):
+        add_path(run, Reads, name)
+    for name in in_place:
+        add_path(run, Writes, name)
+
+
+def _awk_outputs(program: str) -> list[tuple[str, bool]]:
+    """Targets of `print … > target`: a `>` outside parentheses and strings after a print, as awk's grammar has it."""
+    found: list[tuple[str, bool]] = []
+    for match in _AWK_PRINT.finditer(program):
+        depth = 0
+        in_string = False
+        i = match.end()
+        while i < len(program):
+            c = program[i]
+            if in_string:
+                i += 1 if c == "\\" else 0
+                in_string = c != '"'
+            elif c == '"':
+                in_string = True
+            elif c in "([":
+                depth += 1
+            elif c in ")]":
+                depth -= 1
+            elif c in ";}\n" and depth <= 0:
+                break
+            elif c == ">" and depth <= 0:
+                append = program[i + 1 : i + 2] == ">"
+                rest = program[i + (2 if append else 1) :]
+                literal = _AWK_TARGET.match(rest)
+                variable = re.match(r"\s*([A-Za-z_]\w*)\s*[;}\n]", rest)
+                if literal:
+                    found.append((literal[1] + (ANY if literal[2] not in ("", ";", "}", "\n") else ""), append))
+                else:
+                    found.append((variable[1] if variable else ANY, append))
+                break
+            i += 1
+    return [(target, append) for target, append in found if not target.startswith("/dev/std")]

@@ -1,0 +1,254 @@
+"""A tool call to facts: by the harness's tool map where it knows the tool, by the arguments' names where not.
+
+Arguments that no role of the map covers are judged generically too: harnesses accept aliases (`file_path` for `path`)
+and repair strings into lists, so a map alone would see less than the harness does.
+
+Invariant: nothing here raises on any arguments; what is over a budget ends as an `Opaque(size)` fact.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from harness_adapters.guard.facts import (
+    Connects,
+    Creates,
+    Deletes,
+    Fact,
+    Lists,
+    Mentions,
+    Opaque,
+    PathFact,
+    Reads,
+    SearchesWeb,
+    Touches,
+    Writes,
+)
+from harness_adapters.guard.hosts import endpoint, url_endpoints
+from harness_adapters.guard.machine import DATA, MAX_CONTENT, Exhausted, Machine, Run, Scope
+from harness_adapters.guard.programs.files import patched_paths
+from harness_adapters.guard.python_code import python_facts
+from harness_adapters.guard.script_text import script_facts
+from harness_adapters.guard.shell import Shell
+from harness_adapters.guard.values import STAR, clean
+from harness_adapters.records import Call, Effect, ToolMap
+
+_COMMAND_KEYS = frozenset("command cmd commands shell script bash shell_command".split())
+_CODE_KEYS = frozenset("code source_code python".split())
+_PATH_KEYS = frozenset(
+    "path file_path filepath file filename file_name notebook_path target target_file destination dest directory dir folder paths files "
+    "old_path new_path source output output_path root relative_path absolute_path uri".split()
+)
+_URL_KEYS = frozenset("url urls link links href uri endpoint base_url website".split())
+_CWD_KEYS = frozenset("cwd workdir working_directory working_dir workingdirectory directory_path".split())
+_TEXT_KEYS = frozenset(
+    "content contents text new_string old_string newstring oldstring oldtext newtext edits description prompt todos message body "
+    "pattern query regex thought reason title explanation new_str old_str file_text insert_text format include glob".split()
+)
+_PATCH_KEYS = frozenset("patch diff patch_text patchtext input".split())
+_READ_NAMES = re.compile(r"read|view|cat|grep|glob|find|^ls$|list|search|open|show|get|fetch|inspect", re.IGNORECASE)
+_LIST_NAMES = re.compile(r"glob|find|^ls$|list", re.IGNORECASE)
+_WRITE_NAMES = re.compile(
+    r"write|edit|patch|create|replace|insert|delete|remove|move|rename|apply|save|append|multi", re.IGNORECASE
+)
+_SHELL_NAMES = re.compile(r"bash|shell|terminal|command|exec|run|powershell|cmd|process", re.IGNORECASE)
+_CODE_NAMES = re.compile(r"python|execute_code|code|repl|notebook|jupyter", re.IGNORECASE)
+_FETCH_NAMES = re.compile(r"fetch|web|http|url|browse|extract|crawl|download|scrape|navigate", re.IGNORECASE)
+_SEARCH_NAMES = re.compile(
+    r"(web|internet|google|online|exa|tavily|brave)_?-?search|search_?-?(web|internet)|websearch", re.IGNORECASE
+)
+_MAX_STRINGS = 512
+
+
+def facts_of(call: Call, tools: ToolMap, machine: Machine) -> list[Fact]:
+    """Everything that the call would do, as far as its text tells; files it writes are remembered in the machine."""
+    judge = _ToolCall(call, tools, machine)
+    try:
+        judge.read()
+    except Exhausted:
+        return machine.facts
+    return machine.facts
+
+
+class _ToolCall:
+    def __init__(self, call: Call, tools: ToolMap, machine: Machine) -> None:
+        self.name = call.name
+        self.arguments = call.arguments
+        self.effects = tools.tools.get(call.name, ())
+        self.machine = machine
+        self.shell = Shell(machine)
+
+    def read(self) -> None:
+        if isinstance(self.arguments, str):
+            self._raw(self.arguments)
+            return
+        scope = Scope((self._cwd(),))
+        used: set[str] = set()
+        for effect in self.effects:
+            used |= self._effect(effect, scope)
+        for n, (key, value) in enumerate(_strings(self.arguments)):
+            if n >= _MAX_STRINGS:
+                self.machine.exhaust("too many arguments")
+            if key not in used:
+                self._generic(key.lower(), clean(value), scope)
+
+    def _cwd(self) -> str:
+        assert isinstance(self.arguments, Mapping)
+        roles = {role: name for effect in self.effects for role, name in effect.roles.items()}
+        for key, value in self.arguments.items():
+            if isinstance(value, str) and value and (key.lower() in _CWD_KEYS or key == roles.get("cwd")):
+                return self.machine.path(clean(value), self.machine.cwd)
+        return self.machine.cwd
+
+    # -- by the tool map ----------------------------------------------------------------------------------------
+
+    def _effect(self, effect: Effect, scope: Scope) -> set[str]:
+        """Adds one effect's facts; the names of the arguments that it covers."""
+        assert isinstance(self.arguments, Mapping)
+        used: set[str] = set()
+        texts: dict[str, list[str]] = {}
+        for role, argument in effect.roles.items():
+            value = self.arguments.get(argument)
+            if value is not None:
+                used.add(argument)
+                texts[role] = [clean(text) for _, text in _strings({argument: value})]
+        for command in texts.get("command", []):
+            self.shell.script(command, scope)
+        for code in texts.get("code", []):
+            self._code(code, scope)
+        for url in texts.get("url", []):
+            self._url(url)
+        content = (texts.get("content") or [None])[0] if effect.kind == "write" else None
+        for path in texts.get("path", []):
+            self._path(_KINDS.get(effect.kind, Touches), path, scope)
+            if effect.kind == "write" and "content" in effect.roles:
+                self._remember(path, content, scope)
+        return used
+
+    # -- by the names of tool and argument ------------------------------------------------------------------------
+
+    def _generic(self, key: str, value: str, scope: Scope) -> None:
+        flat = key.replace("-", "_")
+        if flat in _CWD_KEYS:
+            self._path(Lists, value, scope)
+        elif flat in _COMMAND_KEYS:
+            self.shell.script(value, scope)
+        elif flat in _CODE_KEYS and (_CODE_NAMES.search(self.name) or flat == "code"):
+            self._code(value, scope)
+        elif _SEARCH_NAMES.search(self.name):
+            self.machine.add(SearchesWeb(self.name, value[:200]))
+        elif flat in _URL_KEYS or (_FETCH_NAMES.search(self.name) and "://" in value and flat not in _TEXT_KEYS):
+            self._url(value)
+        elif flat in _PATCH_KEYS and ("*** " in value or "+++ " in value or "diff --git" in value):
+            for path in patched_paths(value):
+                self._path(Writes, path, scope)
+        elif flat in _PATH_KEYS or flat.replace("_", "") in {key.replace("_", "") for key in _PATH_KEYS}:
+            self._path(self._path_kind(flat), value, scope)
+            self._remember(value, self._content(), scope)
+        elif flat not in _TEXT_KEYS and flat.replace("_", "") not in _TEXT_KEYS:
+            self._unknown_text(value, scope)
+
+    def _path_kind(self, key: str) -> type[PathFact]:
+        if _WRITE_NAMES.search(self.name):
+            if re.search(r"delete|remove", self.name, re.IGNORECASE):
+                return Deletes
+            return Creates if self._content() is not None else Writes
+        if _LIST_NAMES.search(self.name) and "grep" not in self.name:
+            return Lists
+        return Reads if _READ_NAMES.search(self.name) else Touches
+
+    def _content(self) -> str | None:
+        assert isinstance(self.arguments, Mapping)
+        if not re.search(r"write|create|save", self.name, re.IGNORECASE):
+            return None
+        found = [
+            v
+            for k, v in self.arguments.items()
+            if k.lower() in ("content", "contents", "file_text", "text") and isinstance(v, str)
+        ]
+        return clean(found[0]) if found else None
+
+    def _unknown_text(self, value: str, scope: Scope) -> None:
+        if "://" in value and " " not in value.strip():
+            self._url(value)
+        elif re.fullmatch(r"[~/][\w./~-]+", value):
+            self._path(Touches, value, scope)
+        elif _SHELL_NAMES.search(self.name) and " " in value:
+            self.shell.script(value, scope)
+
+    # -- shared ---------------------------------------------------------------------------------------------------
+
+    def _path(self, kind: type[PathFact], value: str, scope: Scope) -> None:
+        marked = value.replace("*", STAR) if kind in (Lists, Reads) and "*" in value else value
+        if value and "\n" not in value and "://" not in value.removeprefix("file://"):
+            deep = bool(re.search(r"grep|search", self.name)) and kind is Reads
+            self.machine.add(kind(self.name, self.machine.path(marked, scope.cwd), deep))
+
+    def _remember(self, path: str, content: str | None, scope: Scope) -> None:
+        if _WRITE_NAMES.search(self.name) or content is not None:
+            self.machine.files.write(self.machine.path(path, scope.cwd), content)
+
+    def _url(self, value: str) -> None:
+        ends = url_endpoints(value) or [endpoint(re.split(r"[/?#\s]", value, maxsplit=1)[0])]
+        if value.startswith("file:"):
+            self._path(Reads, value, Scope((self.machine.cwd,)))
+            return
+        for end in ends:
+            self.machine.add(Connects(self.name, end.host, end.port))
+
+    def _code(self, code: str, scope: Scope) -> None:
+        if len(code) > MAX_CONTENT:
+            self.machine.add(Opaque(self.name, "size"))
+            return
+        run = Run(self.shell, scope, self.name, [], DATA)
+        if re.search(r"javascript|node|ruby|perl", self.name):
+            script_facts(run, code, self.name)
+        else:
+            python_facts(run, code)
+
+    def _raw(self, text: str) -> None:
+        """Arguments that are not a JSON object: a harness may repair them, so what they mention counts."""
+        text = clean(text)
+        for end in url_endpoints(text):
+            self.machine.add(Connects(self.name, end.host, end.port))
+        for path in re.findall(r"(?<![\w.])[~/][\w./~*-]{2,}", text)[:_MAX_STRINGS]:
+            self.machine.add(Mentions(self.name, self.machine.path(path.replace("*", STAR), self.machine.cwd)))
+        if not re.match(r"\s*\{", text) and not self.effects:
+            return
+        command = re.search(r"\"(?:command|cmd)\"\s*:\s*\"((?:[^\"\\]|\\.)*)", text)
+        if command:
+            self.shell.script(command[1].replace('\\"', '"').replace("\\n", "\n"), Scope((self.machine.cwd,)))
+        write = _WRITE_NAMES.search(self.name)
+        for path in re.findall(r"\"(?:path|file_?[pP]ath|file)\"\s*:\s*\"((?:[^\"\\]|\\.)*)", text):
+            self.machine.add((Writes if write else Reads)(self.name, self.machine.path(path, self.machine.cwd)))
+
+
+_KINDS: Mapping[str, type[PathFact]] = {"read": Reads, "write": Creates, "delete": Deletes, "shell": Lists}
+
+
+def _strings(value: Any, key: str = "", depth: int = 0) -> Iterator[tuple[str, str]]:
+    """Every string in the arguments with the name of the nearest key; a string that holds a JSON list is opened."""
+    if isinstance(value, str):
+        opened = _opened(value) if depth < 4 else None
+        if opened is not None:
+            yield from _strings(opened, key, depth + 1)
+        else:
+            yield key, value
+    elif isinstance(value, Mapping) and depth < 8:
+        for inner, item in value.items():
+            yield from _strings(item, str(inner) if not isinstance(item, int | float) else key, depth + 1)
+    elif isinstance(value, list | tuple) and depth < 8:
+        for item in value:
+            yield from _strings(item, key, depth + 1)
+
+
+def _opened(text: str) -> Any:
+    if len(text) > MAX_CONTENT or not re.match(r"\s*\[\s*[{\"]", text):
+        return None
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None

@@ -1,0 +1,74 @@
+"""Strings of which only a part is known: what the evaluator computes with.
+
+A value is a plain `str` in which six control characters stand for what is not known. They cannot come from the input
+(`clean` removes them), so no value needs a wrapper type.
+
+Invariant: a value without markers is exactly the string the shell or the interpreter would see.
+Asymmetry: `STAR`, `ONE` and `DEEP` are wild cards that really expand to every match, so a rule takes them at their
+word; `ANY`, `UNSET` and `MADE` hide one unknown string, so a rule needs evidence from the known part around them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from itertools import product
+
+ANY = "\x00"
+"""Some string that comes from data: a file, an argument, a loop over unknown lines."""
+UNSET = "\x01"
+"""A variable that nothing here has set: the caller's environment, or empty."""
+MADE = "\x02"
+"""A string that a decoder or an interpreter makes at run time: hidden from reading on purpose or not."""
+STAR = "\x03"
+"""An unquoted `*`: any characters within one path segment."""
+ONE = "\x04"
+"""An unquoted `?` or `[...]`: one character."""
+DEEP = "\x05"
+"""A path segment that stands for any number of segments, as in the results of `find`."""
+
+_MARKERS = re.compile("[\x00-\x05]")
+_HIDING = re.compile("[\x00-\x02]")
+_SHOWN = {0: "{?}", 1: "{unset}", 2: "{made}", 3: "*", 4: "?", 5: "**"}
+_CLEANED = {code: " " for code in range(6)}
+
+MAX_ALTERNATIVES = 32
+"""More possible values than this for one word are taken as one unknown value."""
+
+
+def clean(text: str) -> str:
+    """Input text without the characters that the evaluator uses as markers."""
+    return text.translate(_CLEANED) if _MARKERS.search(text) else text
+
+
+def show(value: str, limit: int = 160) -> str:
+    """The value for a person to read, cut to `limit` characters."""
+    text = value.translate(_SHOWN)
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def is_known(value: str) -> bool:
+    """Whether the whole string is known (no marker of any kind)."""
+    return _MARKERS.search(value) is None
+
+
+def hides(value: str) -> bool:
+    """Whether some part of the string is unknown (wild cards are known to be wild)."""
+    return _HIDING.search(value) is not None
+
+
+def join(parts: Iterable[list[str]]) -> list[str]:
+    """Every concatenation of one alternative from each part; one unknown value where there would be too many."""
+    choices = [part or [""] for part in parts]
+    total = 1
+    for choice in choices:
+        total *= len(choice)
+        if total > MAX_ALTERNATIVES:
+            return ["".join(c[0] if len(c) == 1 else ANY for c in choices)]
+    return ["".join(combination) for combination in product(*choices)]
+
+
+def union(*groups: Iterable[str]) -> list[str]:
+    """The different values of all groups in order; one unknown value where there are too many."""
+    merged = list(dict.fromkeys(value for group in groups for value in group))
+    return merged if len(merged) <= 4 * MAX_ALTERNATIVES else [ANY]
