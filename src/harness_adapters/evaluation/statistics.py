@@ -98,10 +98,9 @@ def paired_share_difference(differences: Sequence[Fraction], confidence: float =
     pairs = len(differences)
     if pairs == 0:
         return PairedEffect(0, 0.0, None, 1.0, confidence)
-    plain = float(sum(differences) / pairs)
-    centre = float(sum(differences)) / (pairs + 2)
-    square = (sum(float(d) ** 2 for d in differences) + 2) / (pairs + 2)
-    half = normal_quantile(confidence) * math.sqrt((square - centre**2) / (pairs + 2))
+    total = math.fsum(map(float, differences))
+    plain, centre = total / pairs, total / (pairs + 2)
+    half = normal_quantile(confidence) * math.sqrt((discordant_share(differences) - centre**2) / (pairs + 2))
     interval = Interval(max(-1.0, min(plain, centre - half)), min(1.0, max(plain, centre + half)))
     return PairedEffect(pairs, plain, interval, randomisation_p(differences), confidence)
 
@@ -113,14 +112,14 @@ def paired_mean_difference(old: Sequence[Fraction], new: Sequence[Fraction], con
     few values and is too narrow. Counts are often all equal; so the variance is not taken below what one further
     task, differing from the rest by one unit, would have made it: 1 / (pairs + 1). Test: `randomisation_p`.
     """
-    differences = [b - a for a, b in zip(old, new, strict=True)]
+    differences = [after - before for before, after in zip(old, new, strict=True)]
     pairs = len(differences)
     if pairs == 0:
         return PairedEffect(0, 0.0, None, 1.0, confidence)
-    mean = float(sum(differences) / pairs)
+    mean = math.fsum(map(float, differences)) / pairs
     interval = None
     if pairs > 1:
-        variance = max(_variance(differences, differences), 1 / (pairs + 1))
+        variance = max(float(np.var(_floats(differences), ddof=1)), 1 / (pairs + 1))
         half = t_quantile(pairs - 1, confidence) * math.sqrt(variance / pairs)
         interval = Interval(mean - half, mean + half)
     return PairedEffect(pairs, mean, interval, randomisation_p(differences), confidence)
@@ -136,14 +135,14 @@ def percent_change(old: Sequence[Fraction], new: Sequence[Fraction], confidence:
     pairs = len(old)
     if len(new) != pairs:
         raise ValueError("old and new must be paired")
-    if pairs == 0 or sum(old) == 0:
+    if pairs == 0 or not any(old):
         return None
-    x, y = float(sum(old) / pairs), float(sum(new) / pairs)
+    x, y = float(_floats(old).mean()), float(_floats(new).mean())
     value = 100 * (y / x - 1)
     if pairs == 1:
         return PercentChange(value, None)
     k = t_quantile(pairs - 1, confidence) ** 2 / pairs
-    xx, yy, xy = _variance(old, old), _variance(new, new), _variance(old, new)
+    (xx, xy), (_, yy) = np.cov(_floats(old), _floats(new)).tolist()
     floor = max(0.0, 1 / (pairs + 1) - (xx + yy - 2 * xy))
     a, b, c = x * x - k * xx, x * y - k * xy, y * y - k * (yy + floor)
     if a <= 0 or b * b < a * c:
@@ -168,7 +167,7 @@ def randomisation_p(differences: Sequence[Fraction]) -> float:
     Computed by convolution over whole multiples of the common denominator; one above 2520 is rounded to 1/2520.
     """
     grid = min(math.lcm(*(d.denominator for d in differences)), _FINEST_GRID)
-    steps = [round(d * grid) for d in differences]
+    steps = [round(d * grid) for d in differences if d]
     total = sum(abs(step) for step in steps)
     chance = np.zeros(total + 1)
     chance[0] = 1.0
@@ -185,7 +184,7 @@ def discordant_share(differences: Sequence[Fraction]) -> float:
 
     For one attempt a task this is the share of tasks that exactly one of the two policies solved.
     """
-    return (sum(float(d) ** 2 for d in differences) + 2) / (len(differences) + 2)
+    return (math.fsum(float(d) ** 2 for d in differences) + 2) / (len(differences) + 2)
 
 
 def minimum_detectable_effect(
@@ -199,15 +198,15 @@ def minimum_detectable_effect(
     than the observed one is taken to have that many fewer discordant tasks, a difference larger than `discordant` to
     have as many as it needs. None where no difference could be shown: at 95 %, fewer than six tasks.
     """
-    rejected = _rejection_table(pairs, 1 - confidence)
+    rejected = _Rejections.of(pairs, 1 - confidence)
 
     def enough(difference: float) -> bool:
         share = max(difference, discordant - max(0.0, abs(observed) - difference))
-        return _power(pairs, difference, share, rejected) >= power
+        return rejected.chance(difference, share) >= power
 
     if not enough(1.0):
         return None
-    return _smallest(enough, 0.0, 1.0)
+    return _smallest(enough, 0.0, 1.0, rounds=24)
 
 
 def t_quantile(degrees: int, confidence: float) -> float:
@@ -232,45 +231,59 @@ def _t_central(theta: float, degrees: int) -> float:
     return 2 / math.pi * (theta + series) if odd else series
 
 
-def _smallest(holds: Callable[[float], bool], low: float, high: float) -> float:
+def _smallest(holds: Callable[[float], bool], low: float, high: float, *, rounds: int = 60) -> float:
     """The smallest value in [low, high] at which `holds` turns true, by bisection; `holds(high)` is taken as true."""
-    for _ in range(60):
+    for _ in range(rounds):
         middle = (low + high) / 2
         low, high = (low, middle) if holds(middle) else (middle, high)
     return high
 
 
-def _variance(left: Sequence[Fraction], right: Sequence[Fraction]) -> float:
-    """Sample covariance with n - 1; the variance when both are the same sequence."""
-    mean_left, mean_right = sum(left) / len(left), sum(right) / len(right)
-    products = sum((a - mean_left) * (b - mean_right) for a, b in zip(left, right, strict=True))
-    return float(products / (len(left) - 1))
+def _floats(values: Sequence[Fraction]) -> npt.NDArray[np.float64]:
+    return np.array([float(value) for value in values])
 
 
-def _rejection_table(pairs: int, alpha: float) -> npt.NDArray[np.bool_]:
-    """`[wins, losses]`: whether the exact test rejects in favour of the new policy; impossible counts are False."""
-    table = np.zeros((pairs + 1, pairs + 1), dtype=np.bool_)
-    for discordant in range(pairs + 1):
-        tail = 0
-        for losses in range(discordant // 2 + 1):
-            tail += math.comb(discordant, losses)
-            if tail / 2 ** (discordant - 1) > alpha:
-                break
-            table[discordant - losses, losses] = True
-    return table
+@dataclass(frozen=True, slots=True)
+class _Rejections:
+    """The results of `pairs` tasks at which McNemar's exact test rejects in favour of the new policy.
+
+    Three integer arrays of one length, and the log of the number of ways each result can come about.
+    """
+
+    wins: npt.NDArray[np.int64]
+    losses: npt.NDArray[np.int64]
+    ties: npt.NDArray[np.int64]
+    log_ways: npt.NDArray[np.float64]
+
+    @classmethod
+    def of(cls, pairs: int, alpha: float) -> _Rejections:
+        found = [
+            (discordant - losses, losses)
+            for discordant in range(pairs + 1)
+            for losses in range(_most_losses(discordant, alpha) + 1)
+        ]
+        wins, losses = np.array(found, dtype=np.int64).reshape(-1, 2).T
+        ties = pairs - wins - losses
+        log_factorial = np.array([math.lgamma(count + 1) for count in range(pairs + 1)])
+        ways = log_factorial[pairs] - log_factorial[wins] - log_factorial[losses] - log_factorial[ties]
+        return cls(wins, losses, ties, ways)
+
+    def chance(self, difference: float, discordant: float) -> float:
+        """Their probability when the share of wins is (discordant + difference) / 2 and that of losses the rest."""
+        log_chance = self.log_ways
+        won, lost = (discordant + difference) / 2, (discordant - difference) / 2
+        for count, share in ((self.wins, won), (self.losses, lost), (self.ties, 1 - discordant)):
+            log_chance = log_chance + (count * math.log(share) if share > 0 else np.where(count > 0, -np.inf, 0.0))
+        return float(np.exp(log_chance).sum())
 
 
-def _power(pairs: int, difference: float, discordant: float, rejected: npt.NDArray[np.bool_]) -> float:
-    """Probability of the rejected tables when wins have share (discordant + difference) / 2, losses the rest."""
-    wins, losses = np.nonzero(rejected)
-    ties = pairs - wins - losses
-    log_factorial = np.array([math.lgamma(k + 1) for k in range(pairs + 1)])
-    log_chance = log_factorial[pairs] - log_factorial[wins] - log_factorial[losses] - log_factorial[ties]
-    for count, share in (
-        (wins, discordant + difference),
-        (losses, discordant - difference),
-        (ties, 2 - 2 * discordant),
-    ):
-        chance = share / 2
-        log_chance = log_chance + (count * math.log(chance) if chance > 0 else np.where(count > 0, -np.inf, 0.0))
-    return float(np.exp(log_chance).sum())
+def _most_losses(discordant: int, alpha: float) -> int:
+    """The most losses among `discordant` pairs at which McNemar's exact test still rejects; -1 if it never does."""
+    bound = int(Fraction(alpha) * 2**discordant / 2)
+    ways, tail = 1, 0
+    for losses in range(discordant + 1):
+        tail += ways
+        if tail > bound:
+            return losses - 1
+        ways = ways * (discordant - losses) // (losses + 1)
+    return -1
