@@ -116,7 +116,7 @@ def test_failing_engine_is_infra_after_one_request(open_bench: OpenBench, pi: Pi
 
 
 def test_pi_out_of_time_is_graded_as_it_stands(open_bench: OpenBench, pi: Pi, tmp_path: Path) -> None:
-    task = make_task(tmp_path, toml={"agent": {"timeout_sec": 15.0}, "verifier": {"timeout_sec": 20.0}})
+    task = make_task(tmp_path, toml={"agent": {"timeout_sec": 9.0}, "verifier": {"timeout_sec": 20.0}})
     turns = [SOLVE, tool_turn("bash", command="sleep 100 & sleep 100"), "Done."]
     rollout = play(open_bench, pi, turns, task=task)
     assert (rollout.outcome, rollout.ended_by, rollout.solved) == (Outcome.GRADED, "agent_timeout", True)

@@ -25,12 +25,14 @@ KIND = "bubblewrap"
 SOLVE = [tool_turn("shell", "I write it.", command="echo hello > out.txt"), "Done."]
 
 
-def play(open_bench: OpenBench, turns: list[Any], changes: Mapping[str, Any] | None = None, **bench: Any) -> Rollout:
+def play(
+    open_bench: OpenBench, turns: list[Any], changes: Mapping[str, Any] | None = None, kind: str = KIND, **bench: Any
+) -> Rollout:
     """One session with the scripted harness, and the proof that it left no process."""
     before = children()
 
     async def run() -> Rollout:
-        async with open_bench(Scripted(), KIND, **bench) as opened:
+        async with open_bench(Scripted(), kind, **bench) as opened:
             return await opened.runner.run(opened.plan(turns, **(changes or {})))
 
     rollout = asyncio.run(run())
@@ -70,6 +72,13 @@ def test_solved_session_is_graded_with_its_bonus_and_keeps_the_sampled_ids(open_
     assert set(rollout.phases) == {"boot", "agent", "quiesce", "collect", "verify"}
     assert rollout.harness == "scripted@1"
     assert rollout.limits
+
+
+def test_session_plays_in_the_sandbox_for_tests_alike(open_bench: OpenBench, tmp_path: Path) -> None:
+    verdict = b"""r=${SANDBOX_ROOT}; grep -q hello "$r/workspace/out.txt" && echo 1 > "$r/logs/verifier/reward.txt" """
+    rollout = play(open_bench, SOLVE, kind="inprocess", task=make_task(tmp_path, verdict=verdict))
+    assert (rollout.outcome, rollout.detail, rollout.solved) == (Outcome.GRADED, "", True)
+    assert len(rollout.calls) == 2
 
 
 def test_unsolved_session_is_graded_zero(open_bench: OpenBench) -> None:

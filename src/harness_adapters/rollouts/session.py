@@ -290,7 +290,7 @@ class _Session:
     def _enter(self, phase: Phase) -> None:
         now = time.monotonic()
         if self.phase is not phase and self.phase is not Phase.CREATED:
-            self._seconds[self.phase] = now - self._entered
+            self._seconds[self.phase.value] = now - self._entered
         self.phase, self._entered = phase, now
 
     def _verifier_reserve(self) -> float:
