@@ -62,15 +62,18 @@ def imports_of(modules: Mapping[str, Path]) -> list[Import]:
         Import(importer, imported, node.lineno)
         for importer, path in modules.items()
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, (ast.Import, ast.ImportFrom))
         for imported in _targets(node, importer, path, modules)
         if imported.split(".")[0] == PACKAGE and imported != importer
     ]
 
 
-def _targets(node: ast.AST, importer: str, path: Path, modules: Mapping[str, Path]) -> Iterator[str]:
+def _targets(
+    node: ast.Import | ast.ImportFrom, importer: str, path: Path, modules: Mapping[str, Path]
+) -> Iterator[str]:
     if isinstance(node, ast.Import):
         yield from (_known(alias.name, modules) for alias in node.names)
-    elif isinstance(node, ast.ImportFrom):
+    else:
         base = node.module or ""
         if node.level:
             package = importer.split(".") if path.name == "__init__.py" else importer.split(".")[:-1]

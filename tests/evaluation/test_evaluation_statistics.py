@@ -142,7 +142,7 @@ def test_the_exact_test_is_mcnemars_for_one_attempt(wins: int, losses: int, ties
 @settings(max_examples=40, deadline=None)
 @given(differences=st.lists(st.fractions(-3, 3, max_denominator=6), min_size=1, max_size=9))
 def test_the_exact_test_counts_every_pattern_of_signs(differences: list[Fraction]) -> None:
-    observed = abs(sum(differences))
+    observed = abs(sum(differences, ZERO))
     sums = [ZERO]
     for difference in differences:
         sums = [total + sign * difference for total in sums for sign in (1, -1)]
