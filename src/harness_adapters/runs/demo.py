@@ -58,7 +58,7 @@ async def _run(run: RunDirectory) -> None:
     pools = task_pools(run)
     progress.say("tasks: " + ", ".join(f"{len(tasks)} {split}" for split, tasks in pools.items()))
     async with open_stack(config, model_dir, harness, run.log_verdict) as stack:
-        sessions = await record_oracles(run, harness, stack.renderer, pools["train"], progress)
+        sessions = await record_oracles(run, harness, model_dir, stack.renderer, pools["train"], progress)
         learner = Learner(run, stack, sessions, {task.id: task.instruction for task in pools["train"]})
         if run.done("warm-start"):
             await learner.restore()

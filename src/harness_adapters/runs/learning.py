@@ -66,8 +66,8 @@ class Learner:
         self.publisher.remember(BASE_POLICY, self._base_scores)
         self.state: dict[str, Any] = {"warm_steps": 0, "grpo_steps": 0, "cursor": 0}
         found = latest(run.folder("checkpoints"))
-        for passed_over in found.passed_over:
-            run.events.append("checkpoint_passed_over", reason=passed_over)
+        for name, reason in found.passed_over:
+            run.events.append("checkpoint_passed_over", checkpoint=name, reason=reason)
         if found.folder is not None:
             self.state = self.trainer.load_checkpoint(found.folder)
 
@@ -217,7 +217,7 @@ def _canary(renderer: Renderer, sessions: Sequence[Rollout], instructions: dict[
     starts: list[int] = []
     rows: list[TrainRow] = []
     for rollout in sessions:
-        prompt = renderer.prompt_ids([{"role": "user", "content": instructions[rollout.task]}], ())
+        prompt = renderer.render([{"role": "user", "content": instructions[rollout.task]}])
         ids = (*prompt, *rollout.calls[0].completion_ids)
         sequences.append(ids)
         starts.append(len(prompt))

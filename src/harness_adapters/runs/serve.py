@@ -42,7 +42,7 @@ def serve(path: Path, *, model: str, host: str, port: int, base_only: bool) -> i
 
 
 async def _serve(adapter: Path, config: RunConfig, host: str, port: int, base_only: bool) -> None:
-    from harness_adapters.gateway import SessionSpec
+    from harness_adapters.gateway import ALIAS, SessionSpec
     from harness_adapters.guard import GuardPolicy
     from harness_adapters.harnesses import get_harness
     from harness_adapters.runs.stack import open_stack, prepare_model
@@ -71,7 +71,7 @@ async def _serve(adapter: Path, config: RunConfig, host: str, port: int, base_on
             await stack.client.load_adapter(ADAPTER_NAME, adapter.absolute())
         async with stack.gateway.serve(host, port, session) as url:
             print(f"serving {'the base model' if base_only else adapter} at {url}/v1 (Ctrl-C stops it)")
-            print(_pi_settings(url, harness.alias))
+            print(_pi_settings(url, ALIAS))
             await asyncio.Event().wait()
 
 

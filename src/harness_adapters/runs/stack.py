@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 from harness_adapters.config import RunConfig
 from harness_adapters.engines.weights import check_model_folder, packaged_model
 from harness_adapters.errors import ConfigError
-from harness_adapters.gateway.renderers import Renderer, chat_template, open_renderer
+from harness_adapters.gateway.renderers import Renderer, open_renderer
+from harness_adapters.gateway.renderers.template import CHATML_TEMPLATE
 from harness_adapters.harnesses import Harness, get_harness
 from harness_adapters.rollouts.session import SessionRunner
 from harness_adapters.sandbox import SandboxSpec, open_sandbox
@@ -49,7 +50,7 @@ def prepare_model(config: RunConfig, say: Callable[[str], None]) -> Path:
     """The transformers folder of the run's base model, converted or checked."""
     if config.model.path:
         return check_model_folder(Path(config.model.path).expanduser())
-    return packaged_model(chat_template(), say)
+    return packaged_model(CHATML_TEMPLATE, say)
 
 
 def prepare_harness(config: RunConfig, say: Callable[[str], None]) -> Harness:

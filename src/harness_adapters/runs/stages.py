@@ -6,18 +6,19 @@ name and is not done twice.
 
 from __future__ import annotations
 
-import asyncio
 import math
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
+
+from tokenizers import Tokenizer
 
 from harness_adapters.config import RunConfig
 from harness_adapters.engines.scripted import ScriptedEngine
 from harness_adapters.errors import ConfigError, TaskError
 from harness_adapters.gateway import Gateway
-from harness_adapters.gateway.renderers import Renderer
+from harness_adapters.gateway.renderers import ParsedCall, Renderer
+from harness_adapters.gateway.renderers.chatml import write_turn
 from harness_adapters.guard import GuardPolicy
 from harness_adapters.harnesses import Harness
 from harness_adapters.records import BASE_POLICY, Outcome, Rollout, TrainRow
@@ -29,7 +30,7 @@ from harness_adapters.runs.progress import Progress
 from harness_adapters.runs.resuming import ResumingRunner
 from harness_adapters.runs.stack import Stack, bubblewrap
 from harness_adapters.tasks.format import Task, read_tasks
-from harness_adapters.tasks.sources.first_steps import generate, oracle_turns
+from harness_adapters.tasks.sources.first_steps import OracleTurn, generate, oracle_turns
 
 SPLITS = ("train", "heldout", "unseen")
 STYLES = ("direct", "careful")
@@ -60,13 +61,14 @@ def guard_policy(task: Task) -> GuardPolicy:
 
 
 async def record_oracles(
-    run: RunDirectory, harness: Harness, renderer: Renderer, tasks: Sequence[Task], progress: Progress
+    run: RunDirectory, harness: Harness, model_dir: Path, renderer: Renderer, tasks: Sequence[Task], progress: Progress
 ) -> list[Rollout]:
     """Play oracles through the real harness against the scripted engine; the solved sessions, in plan order.
 
     Raises TaskError when under two thirds of the oracles solve their task: the tasks or the harness are broken.
     """
-    plans, engine = _oracle_plans(run.config, renderer, tasks)
+    engine = ScriptedEngine(Tokenizer.from_file(str(model_dir / "tokenizer.json")))
+    plans = _oracle_plans(run.config, engine, tasks)
     async with engine.serve() as url, Gateway(url, renderer, verdict_log=run.log_verdict) as gateway:
         runner = ResumingRunner(run, "oracle", SessionRunner(harness, gateway, bubblewrap, run.config))
         progress.begin("record oracle sessions", len(plans), sum(runner.finished(plan) for plan in plans))
@@ -82,9 +84,8 @@ async def record_oracles(
     return solved
 
 
-def _oracle_plans(config: RunConfig, renderer: Renderer, tasks: Sequence[Task]) -> tuple[list[SessionPlan], ScriptedEngine]:
+def _oracle_plans(config: RunConfig, engine: ScriptedEngine, tasks: Sequence[Task]) -> list[SessionPlan]:
     wanted = config.warm_start.steps * config.warm_start.sessions_per_step
-    engine = ScriptedEngine(renderer.tokenizer)
     plans: list[SessionPlan] = []
     order = sorted(tasks, key=lambda task: task.id)
     rng = random.Random(f"{config.seed}:oracles")
@@ -95,12 +96,16 @@ def _oracle_plans(config: RunConfig, renderer: Renderer, tasks: Sequence[Task]) 
         first_round = number < len(order)
         style = STYLES[(number % len(order) < careful) == first_round]
         name = f"oracle-{task.id}-{style}"
-        engine.add(name, [renderer.completion_text(turn) for turn in oracle_turns(task, style)])
+        engine.add(name, [_turn_text(turn) for turn in oracle_turns(task, style)])
         plans.append(
             SessionPlan(id=name, task=task, group="", policy=name, seed=number, guard=guard_policy(task), tags={"style": style})
         )
     rng.shuffle(plans)
-    return plans, engine
+    return plans
+
+
+def _turn_text(turn: OracleTurn) -> str:
+    return write_turn(turn.text, [ParsedCall(turn.tool, turn.arguments)] if turn.tool else ())
 
 
 def supervised_sessions(rollouts: Sequence[Rollout]) -> list[list[TrainRow]]:

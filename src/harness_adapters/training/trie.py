@@ -57,10 +57,10 @@ class Trie:
         return min(self._root_chain(), int(self.term_nodes.min()))
 
     def _root_chain(self) -> int:
-        size = len(self)
-        unary = (self.parents[1:] == np.arange(size - 1)) & (self.ends[:-1] == size)
-        single_root = int(self.ends[0]) == size
-        return (int(np.argmin(np.append(unary, False))) + 1) if single_root else 0
+        """How many nodes from the root on are ancestors of, or are, every later node."""
+        chained = self.ends == len(self)
+        chained[1:] &= self.parents[1:] == np.arange(len(self) - 1)
+        return int(np.argmin(np.append(chained, False)))
 
     def path(self, node: int) -> Indices:
         """The proper ancestors of `node`, root first: int64 [depth of node]."""
