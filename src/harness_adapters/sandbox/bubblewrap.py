@@ -115,6 +115,7 @@ class BubblewrapSandbox:
         try:
             async with asyncio.timeout(START_SECONDS):
                 await process.learn_init()
+                process.let_run()
                 await control.ready
         except SandboxEnded:
             control.close("it did not start")
@@ -132,9 +133,7 @@ class BubblewrapSandbox:
         settings = json.dumps(limits.executor_settings(self._spec.limits))
         return SandboxProcess(
             self._bwrap or launcher.find_bwrap(),
-            lambda info_fd, seccomp_fd: launcher.options(
-                self._spec.mounts, self._spec.limits, info_fd=info_fd, seccomp_fd=seccomp_fd, lock_userns=lock_userns
-            ),
+            lambda fds: launcher.options(self._spec.mounts, self._spec.limits, fds, lock_userns=lock_userns),
             lambda control_fd: (python.path, "-I", "-S", launcher.EXECD, str(control_fd), settings),
         )
 

@@ -12,6 +12,7 @@ by its number; an unknown number is dropped.
 
 from __future__ import annotations
 
+import array
 import asyncio
 import contextlib
 import fcntl
@@ -27,6 +28,7 @@ from harness_adapters.errors import InfraError
 from harness_adapters.sandbox.protocol import SandboxEnded
 
 FRAME_BYTES = 4096
+MAX_DESCRIPTORS = 8
 SEND_PATIENCE_SECONDS = 5.0
 _log = logging.getLogger(__name__)
 
@@ -106,7 +108,7 @@ class ControlChannel:
     def _on_readable(self) -> None:
         while not self.ended:
             try:
-                data, descriptors, _, _ = socket.recv_fds(self._socket, FRAME_BYTES, 8, socket.MSG_CMSG_CLOEXEC)
+                data, descriptors = _receive(self._socket)
             except BlockingIOError:
                 return None
             except OSError as error:
@@ -133,6 +135,17 @@ class ControlChannel:
         elif "ready" in frame and not self.ready.done():
             self.ready.set_result(None)
         return None
+
+
+def _receive(control: socket.socket) -> tuple[bytes, list[int]]:
+    """One datagram and its descriptors, which no child of this process inherits (`socket.recv_fds` ignores flags)."""
+    numbers = array.array("i")
+    space = socket.CMSG_LEN(MAX_DESCRIPTORS * numbers.itemsize)
+    data, ancillary, _, _ = control.recvmsg(FRAME_BYTES, space, socket.MSG_CMSG_CLOEXEC)
+    for level, kind, content in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            numbers.frombytes(content[: len(content) - len(content) % numbers.itemsize])
+    return data, list(numbers)
 
 
 def _fail(future: asyncio.Future[Any], reason: str) -> None:

@@ -37,6 +37,7 @@ WATCH_SECONDS = 0.2
 IDLE_WATCH_SECONDS = 1.0
 KILL_PATIENCE_SECONDS = 2.0
 FRAME_BYTES = 4096
+HIGHEST_DESCRIPTOR = 1 << 20
 WRITABLE_MOUNTS = ("/", "/tmp", "/dev/shm")
 PR_SET_DUMPABLE = 4
 PR_SET_CHILD_SUBREAPER = 36
@@ -132,7 +133,7 @@ class Executor:
         socket.send_fds(self._control, [json.dumps(frame).encode()], descriptors or [])
 
     def _on_frame(self) -> None:
-        data, descriptors, _, _ = socket.recv_fds(self._control, FRAME_BYTES, 8, socket.MSG_CMSG_CLOEXEC)
+        data, descriptors, _, _ = socket.recv_fds(self._control, FRAME_BYTES, 8)
         if not data:
             os._exit(0)  # the host is gone, and the sandbox with it
         frame = json.loads(data)
@@ -193,6 +194,7 @@ class Executor:
         os.setsid()
         for target, descriptor in enumerate(stdio):
             os.dup2(descriptor, target)
+        os.closerange(3, HIGHEST_DESCRIPTOR)
         for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGXFSZ}:
             signal.signal(number, signal.SIG_DFL)
         # Ignored, so that a write beyond the file limit is an error a program names, not a silent death.
@@ -296,10 +298,9 @@ def prctl(option: int, value: int) -> None:
 def main() -> None:
     control = socket.socket(fileno=int(sys.argv[1]))
     control.set_inheritable(False)
-    # Before it stops being dumpable: its own /proc files are out of reach afterwards. Everything inside inherits it,
-    # so that a host short of memory ends sandboxes first.
-    with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
-        file.write("1000")
+    # bwrap hands on what it was started with (its filter, its pipes); no command is to hold any of it.
+    os.closerange(3, control.fileno())
+    os.closerange(control.fileno() + 1, HIGHEST_DESCRIPTOR)
     prctl(PR_SET_DUMPABLE, 0)
     os.umask(0o022)
     executor = Executor(control, json.loads(sys.argv[2]))

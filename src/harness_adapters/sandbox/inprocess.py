@@ -170,6 +170,7 @@ class InProcessSandbox:
             file.write(tar)
             file.seek(0)
             try:
+                transfer.path_parts(destination)
                 transfer.unpack(file, str(self._inside(destination)))
             except (transfer.Refused, OSError) as error:
                 raise SandboxPathError(f"cannot unpack {destination}: {error}") from error
@@ -177,6 +178,8 @@ class InProcessSandbox:
     async def get(self, path: str, *, limit: int = 64 << 20) -> bytes:
         """See `protocol.Sandbox.get`."""
         try:
+            if not transfer.path_parts(path):
+                raise transfer.Refused("the root directory cannot be packed")
             return transfer.packed(str(self._inside(path)), limit)
         except (transfer.Refused, OSError) as error:
             raise SandboxPathError(f"cannot pack {path}: {error}") from error

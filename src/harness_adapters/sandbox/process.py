@@ -4,6 +4,7 @@ Invariants
 - `end` first learns the pid of the sandbox's init, even when the start was cut short: killing bwrap before its child
   asked for the parent-death signal would leave that child waiting for ever.
 - Death is confirmed on descriptors (pidfd), never on pids, which the system reuses.
+- The init waits until the host knows it and has marked it: whatever runs inside is ended first when memory is short.
 - Options and filter travel in sealed memory files, the environment is empty, and `argv[0]` is plain `bwrap`.
 
 Asymmetry: killing the init ends the whole namespace at once; killing only the outer process would hand the init to the
@@ -25,6 +26,7 @@ from pathlib import Path
 from harness_adapters.errors import InfraError
 from harness_adapters.sandbox import seccomp
 from harness_adapters.sandbox.control import sealed_memory
+from harness_adapters.sandbox.launcher import BwrapDescriptors
 
 INFO_SECONDS = 10.0
 DEATH_SECONDS = 30.0
@@ -33,25 +35,31 @@ DEATH_SECONDS = 30.0
 class SandboxProcess:
     """Launches on construction. `host_end` is this side of the executor's socket; the taker owns it.
 
-    `options(info_fd, seccomp_fd)` gives bwrap's options (seccomp_fd -1: no filter here); `command(control_fd)` what to
-    run inside. Raises InfraError when the program cannot be run at all.
+    `options(descriptors)` gives bwrap's options, `command(control_fd)` what to run inside. Raises InfraError when the
+    program cannot be run at all.
     """
 
     def __init__(
-        self, bwrap: Path, options: Callable[[int, int], Sequence[str]], command: Callable[[int], Sequence[str]]
+        self,
+        bwrap: Path,
+        options: Callable[[BwrapDescriptors], Sequence[str]],
+        command: Callable[[int], Sequence[str]],
     ) -> None:
         self._info_text = b""
         self._init = -1
+        self._init_pid = 0
         self._info, info_write = os.pipe()
         self._stderr, stderr_write = os.pipe()
         os.set_blocking(self._stderr, False)
+        block_read, self._block = os.pipe()
         self.host_end, inner_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        inner = [info_write, stderr_write]
+        inner = [info_write, stderr_write, block_read]
         try:
             program = seccomp.deny_list()
             if program:
                 inner.append(sealed_memory(program))
-            arguments = "".join(f"{word}\0" for word in options(info_write, inner[2] if program else -1))
+            descriptors = BwrapDescriptors(info_write, block_read, inner[-1] if program else -1)
+            arguments = "".join(f"{word}\0" for word in options(descriptors))
             inner.append(sealed_memory(arguments.encode()))
             self._outer = subprocess.Popen(
                 ["bwrap", "--args", str(inner[-1]), "--", *command(inner_end.fileno())],
@@ -87,8 +95,18 @@ class SandboxProcess:
                 os.close(self._info)
                 self._info = -1
         if self._init < 0 and b"}" in self._info_text:
+            self._init_pid = int(json.loads(self._info_text)["child-pid"])
             with contextlib.suppress(ProcessLookupError):
-                self._init = os.pidfd_open(json.loads(self._info_text)["child-pid"])
+                self._init = os.pidfd_open(self._init_pid)
+
+    def let_run(self) -> None:
+        """Mark the waiting init for the kernel's out-of-memory choice, which all inside inherit, and let it go on."""
+        if self._init >= 0:
+            # Refused where the kernel hides the new process from its own user; the mark is a help, not a need.
+            with contextlib.suppress(OSError), open(f"/proc/{self._init_pid}/oom_score_adj", "w") as file:
+                file.write("1000")
+        with contextlib.suppress(BrokenPipeError):
+            os.write(self._block, b"\n")
 
     def said(self) -> str:
         """What bwrap and the executor wrote to stderr so far."""
@@ -130,7 +148,7 @@ class SandboxProcess:
         self._outer.wait()
 
     def _close_descriptors(self) -> None:
-        for name in ("_info", "_stderr", "_init", "_outer_fd"):
+        for name in ("_info", "_stderr", "_block", "_init", "_outer_fd"):
             descriptor: int = getattr(self, name, -1)
             if descriptor >= 0:
                 os.close(descriptor)

@@ -130,14 +130,15 @@ def _enter(parent: int, name: str, *, create: bool) -> int:
 
 def _walk(path: str, *, create: bool) -> int:
     """A descriptor of the directory at an absolute path, no step of which is a link."""
-    parts = _path_parts(path)
+    parts = path_parts(path)
     folder = os.open("/", _DIRECTORY)
     for part in parts:
         folder = _enter(folder, part, create=create)
     return folder
 
 
-def _path_parts(path: str) -> tuple[str, ...]:
+def path_parts(path: str) -> tuple[str, ...]:
+    """The parts of an absolute path. Raises Refused for a relative one, and for `..` or NUL in it."""
     parts = tuple(part for part in path.split("/") if part not in ("", "."))
     if not path.startswith("/") or ".." in parts or "\0" in path:
         raise Refused(f"{path!r} is not an absolute path without '..'")
@@ -149,7 +150,7 @@ def pack(path: str, out: IO[bytes], limit: int, *, strict: bool = False) -> None
 
     What is neither file nor directory is left out, or refused when `strict`. Raises Refused or OSError.
     """
-    parts = _path_parts(path)
+    parts = path_parts(path)
     if not parts:
         raise Refused("the root directory cannot be packed")
     parent = _walk("/" + "/".join(parts[:-1]), create=False)
