@@ -104,7 +104,7 @@ def _write(folder: Path, draft: Draft, *, family: str, split: str, seed: int) ->
     }
     files = {
         "environment/Dockerfile": _dockerfile(draft),
-        "solution/solve.sh": f"#!/bin/sh\nset -e\ncd {WORKDIR}\n{draft.act}\n".encode("ascii"),
+        "solution/solve.sh": f'#!/bin/sh\nset -e\ncd "${{SANDBOX_ROOT:-}}{WORKDIR}"\n{draft.act}\n'.encode("ascii"),
         "solution/direct.json": turns_json(turns_of([draft.act])),
         "solution/careful.json": turns_json(turns_of([draft.look, draft.act])),
         "tests/test.sh": checks.script(draft.conditions),

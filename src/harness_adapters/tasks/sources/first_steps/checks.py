@@ -5,20 +5,21 @@ Invariants
   there, so a huge or odd file is a wrong answer and not a verifier failure.
 - Text must be equal byte for byte, one line end at the very end more or less. A number must be the whole file.
 - Links never count as files.
+
+Asymmetry: `$SANDBOX_ROOT` is empty in a real sandbox; the in-process one, which has no root of its own, sets it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-REWARD = "/logs/verifier/reward.txt"
-
 _HEAD = r"""#!/bin/sh
 # Writes 1 when the workspace holds what the task asked for, else 0.
 LC_ALL=C
 export LC_ALL
-work=/workspace
-wanted=/tests/expected
+root=${SANDBOX_ROOT:-}
+work=$root/workspace
+wanted=$root/tests/expected
 
 plain() {
     [ -f "$1" ] && [ ! -h "$1" ] && [ "$(wc -c < "$1")" -le 65536 ]
@@ -62,12 +63,12 @@ number() {
 solved() {
 """
 
-_TAIL = f"""}}
+_TAIL = """}
 
 reward=0
 solved && reward=1
-mkdir -p {REWARD.rpartition("/")[0]}
-echo "$reward" > {REWARD}
+mkdir -p "$root/logs/verifier"
+echo "$reward" > "$root/logs/verifier/reward.txt"
 """
 
 
