@@ -41,6 +41,8 @@ class HoldBack:
         """One verdict for each call; none where the session has no guard."""
         if self._guard is None:
             return ()
+        from harness_adapters.guard import log_entry
+
         verdicts: list[Verdict] = []
         history: list[Message] = list(request.sent)
         for call in calls:
@@ -49,7 +51,7 @@ class HoldBack:
             verdicts.append(verdict)
             self._counts[verdict.decision.value] += 1
             if verdict.decision is not Decision.ALLOW:
-                self._write({**self._head("verdict"), **_verdict_fields(call, verdict)})
+                self._write(log_entry(verdict, call, **self._head("verdict")))
         return tuple(verdicts)
 
     def close(self) -> None:
@@ -70,9 +72,8 @@ def notice(calls: Sequence[Call], verdicts: Sequence[Verdict]) -> str:
     blocked = [(call, verdict) for call, verdict in zip(calls, verdicts, strict=False) if verdict.blocked]
     if not blocked:
         return ""
-    told = [
-        text for call, _ in blocked for text in (call.name, *_strings(call.arguments)) if len(text) >= _TELLING_LENGTH
-    ]
+    told = {call.name for call, _ in blocked}
+    told |= {text for call, _ in blocked for text in _strings(call.arguments) if len(text) >= _TELLING_LENGTH}
     lines = []
     for _, verdict in blocked:
         reason = "" if any(text in verdict.reason for text in told) else verdict.reason
@@ -95,17 +96,6 @@ def _as_message(call: Call) -> Message:
         "role": "assistant",
         "content": None,
         "tool_calls": [{"id": call.id, "type": "function", "function": function}],
-    }
-
-
-def _verdict_fields(call: Call, verdict: Verdict) -> dict[str, Any]:
-    return {
-        "call_id": call.id,
-        "tool": call.name,
-        "rule": verdict.rule,
-        "decision": verdict.decision.value,
-        "reason": verdict.reason,
-        "evidence": verdict.evidence,
     }
 
 

@@ -18,7 +18,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from harness_adapters.errors import EngineError
+from harness_adapters.errors import EngineError, HarnessAdaptersError
 from harness_adapters.gateway import limits
 from harness_adapters.gateway.capture import Prompt, RecordedCall, TokenRecord, new_call
 from harness_adapters.gateway.dialects.chat import ChatAnswer, ChatRequest
@@ -32,6 +32,9 @@ log = logging.getLogger(__name__)
 
 _REMEMBERED_CALLS = 256
 """Calls a persistent session can be continued from."""
+
+_LONG_HISTORY = 200_000
+"""Characters above which a history is tokenised beside the event loop."""
 
 
 class SessionFailed(Exception):
@@ -78,8 +81,10 @@ class Session:
         over = self._ended or limits.reached(self.spec, self._started, time.monotonic())
         if over:
             return self._end(over)
+        index = self._started
+        self._started += 1
         try:
-            return await self._answer(request)
+            return await self._answer(index, request)
         except TimeoutError:
             return self._end("deadline")
         except EngineError as error:
@@ -89,22 +94,25 @@ class Session:
             return self._fail(f"gateway: {type(error).__name__}: {error}")
 
     def close(self) -> None:
-        """Write the guard's counts, once."""
-        if not self._closed:
-            self._closed = True
+        """Write the guard's counts, once; a log that refuses them voids the session."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
             self._holdback.close()
+        except HarnessAdaptersError as error:
+            log.warning("session %s: the verdict log failed: %s", self.spec.id, error)
+            self._infra = self._infra or f"verdict log: {error}"
 
     def capture(self) -> SessionCapture:
         ended = "" if self._infra else self._ended or ("model" if self._last_turn_final else "")
         return SessionCapture(self._record.calls(), self._tool_calls, ended, self._infra)
 
-    async def _answer(self, request: ChatRequest) -> ChatAnswer:
-        prompt = self._record.prompt(request)
+    async def _answer(self, index: int, request: ChatRequest) -> ChatAnswer:
+        prompt = await self._prompt(request)
         room = limits.answer_room(self.spec, len(prompt.ids), request.max_tokens)
         if room < 1:
             return self._end("context")
-        index = self._started
-        self._started += 1
         started, clock = time.time(), time.monotonic()
         generation = await self._generate(index, prompt, room)
         parsed = self._renderer.parse(generation.token_ids)
@@ -118,6 +126,12 @@ class Session:
             self._ended = "" if self._persistent else "blocked"
             turn = _Turn(ParsedTurn(refusal), ())
         return self._written(index, prompt, generation, turn)
+
+    async def _prompt(self, request: ChatRequest) -> Prompt:
+        # Tokenising megabytes takes seconds; in a thread it lets other sessions go on meanwhile.
+        if sum(len(message["content"]) for message in request.messages) > _LONG_HISTORY:
+            return await asyncio.to_thread(self._record.prompt, request)
+        return self._record.prompt(request)
 
     async def _generate(self, index: int, prompt: Prompt, room: int) -> Generation:
         """Raises EngineError, or TimeoutError at the session's deadline."""

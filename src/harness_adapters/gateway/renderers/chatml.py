@@ -30,6 +30,8 @@ START, END = "<|im_start|>", "<|im_end|>"
 _OTHER_STOPS = ("<|endoftext|>",)
 _MAX_NESTING = 32
 """Deeper arguments are malformed: no tool needs them, and JSON writers have their own, lower or higher, limits."""
+_LONG_TEXT = 100_000
+"""Characters from which tokenising takes long enough to matter to others."""
 
 _CALL_OPEN = re.compile(r"<tool_call>\s*")
 _CALL_CLOSE = re.compile(r"\s*(?:</tool_call>|\Z)")
@@ -97,7 +99,10 @@ class ChatMLRenderer:
         return ids + self._encode_text("".join(text))
 
     def _encode_text(self, text: str) -> list[int]:
-        return list(self._tokenizer.encode(text, add_special_tokens=False).ids) if text else []
+        if len(text) < _LONG_TEXT:
+            return list(self._tokenizer.encode(text, add_special_tokens=False).ids) if text else []
+        # Of the two, only the batch form lets other Python threads run while it works.
+        return list(self._tokenizer.encode_batch([text], add_special_tokens=False)[0].ids)
 
 
 def write_turn(content: str, calls: Sequence[ParsedCall] = (), reasoning: str = "") -> str:
