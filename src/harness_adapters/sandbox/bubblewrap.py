@@ -120,9 +120,7 @@ class BubblewrapSandbox:
         except SandboxEnded:
             control.close("it did not start")
             await process.end()
-            said = process.said()
-            process.hush()
-            return said
+            return process.said()
         except TimeoutError:
             raise InfraError(f"the sandbox was not ready within {START_SECONDS:.0f} s", "lower the load") from None
         process.hush()

@@ -46,6 +46,7 @@ class SandboxProcess:
         command: Callable[[int], Sequence[str]],
     ) -> None:
         self._info_text = b""
+        self._said = b""
         self._init = -1
         self._init_pid = 0
         self._info, info_write = os.pipe()
@@ -109,15 +110,11 @@ class SandboxProcess:
             os.write(self._block, b"\n")
 
     def said(self) -> str:
-        """What bwrap and the executor wrote to stderr so far."""
-        try:
-            return os.read(self._stderr, 1 << 16).decode(errors="replace") if self._stderr >= 0 else ""
-        except BlockingIOError:
-            return ""
-
-    async def exited(self) -> None:
-        """Wait for bwrap itself to end."""
-        await readable(self._outer_fd)
+        """What bwrap and the executor wrote to stderr so far, up to 64 KiB; all of it once they ended."""
+        if self._stderr >= 0:
+            with contextlib.suppress(BlockingIOError):
+                self._said += os.read(self._stderr, 1 << 16)
+        return self._said.decode(errors="replace")
 
     def hush(self) -> None:
         """Stop listening to stderr: after the boot only something inside would write there."""
@@ -132,6 +129,7 @@ class SandboxProcess:
                 await self._end()
         except TimeoutError:
             raise InfraError("a sandbox's processes could not be confirmed dead", "look for blocked disk I/O") from None
+        self.said()
         self._close_descriptors()
 
     async def _end(self) -> None:

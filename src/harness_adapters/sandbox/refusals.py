@@ -31,7 +31,7 @@ _SIGNS = (
     (("unprivileged_userns_clone", "non-privileged user namespaces"), "clone"),
     (("max_*_namespaces exceeded", "No space left on device"), "maximum"),
     (("setting up uid map", "RTM_NEWADDR", "RTM_NEWLINK", "loopback:"), "apparmor"),
-    (("overlay",), "overlay"),
+    (("overlay mount",), "overlay"),
     (
         ("mount proc", "make / slave", "pivot_root", "Creating new namespace failed: Operation not permitted"),
         "container",
