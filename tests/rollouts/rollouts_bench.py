@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import psutil
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from harness_adapters.engines.scripted import ScriptedEngine, ScriptedTurn
@@ -52,8 +52,21 @@ def make_task(folder: Path, *, verdict: bytes = VERDICT, toml: Mapping[str, Any]
 
 
 def children() -> set[int]:
-    """Ids of living processes below this one."""
-    return {child.pid for child in psutil.Process().children(recursive=True) if child.status() != psutil.STATUS_ZOMBIE}
+    """Ids of living processes below this one, zombies aside."""
+    parents: dict[int, int] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, parent = stat.read_text().rpartition(")")[2].split()[:2]
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if state != "Z":
+            parents[int(stat.parent.name)] = int(parent)
+    found: set[int] = set()
+    new = {os.getpid()}
+    while new:
+        new = {process for process, parent in parents.items() if parent in new}
+        found |= new
+    return found
 
 
 @dataclass

@@ -163,7 +163,10 @@ def test_verifier_without_a_valid_reward_is_infra(open_bench: OpenBench, tmp_pat
 @pytest.mark.parametrize(("method", "seconds"), [("start", 1), ("exec", 2), ("get", 8)])
 def test_one_deadline_covers_every_phase(open_bench: OpenBench, method: str, seconds: int) -> None:
     started = time.monotonic()
-    hangs = {"overrides": [f"session.seconds={seconds}"], "wrap": lambda sandbox: Wrapped(sandbox, method, None)}
+    hangs: dict[str, Any] = {
+        "overrides": [f"session.seconds={seconds}"],
+        "wrap": lambda sandbox: Wrapped(sandbox, method, None),
+    }
     rollout = play(open_bench, SOLVE, **hangs)
     assert (rollout.outcome, rollout.reward) == (Outcome.INFRA, None)
     assert f"deadline of {seconds} s" in rollout.detail
