@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 
 from harness_adapters.engines.scripted import Fault, ScriptedTurn
 from harness_adapters.gateway import SessionCapture
+from harness_adapters.gateway.capture import TokenRecord, new_call
+from harness_adapters.gateway.dialects.chat import ChatRequest
 from harness_adapters.records import CallLabel, ModelCall
 
 END = tokenizer().token_to_id("<|im_end|>")
@@ -303,3 +305,27 @@ def test_bad_log_probs_cost_the_call_not_the_session(fault: Fault, cause: str) -
     assert spoiled.logprobs == ()
     assert extends(after, spoiled)
     assert capture.infra == ""
+
+
+def test_a_bounded_record_goes_on_with_a_conversation_longer_than_it_remembers() -> None:
+    record = TokenRecord(renderer(), keep=2)
+    messages: list[dict[str, Any]] = [{"role": "user", "content": "go"}]
+    completion = tuple(renderer().encode_turn("said"))
+    for index in range(6):
+        prompt = record.prompt(ChatRequest(tuple(messages), tuple(messages), ()))
+        call = new_call(
+            index,
+            "p",
+            prompt,
+            completion,
+            (-0.1,) * len(completion),
+            "stop",
+            text="",
+            tool_calls=(),
+            started=0,
+            seconds=0,
+        )
+        assert record.add(prompt, call, content="said").call.label is CallLabel.AGENT
+        assert (prompt.parent is None) == (index == 0)
+        messages += [{"role": "assistant", "content": "said"}, {"role": "user", "content": f"more {index}"}]
+    assert [call.index for call in record.calls()] == [4, 5]

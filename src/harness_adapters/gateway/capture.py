@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from harness_adapters.gateway.dialects.chat import ChatRequest
-from harness_adapters.gateway.renderers import Renderer
+from harness_adapters.gateway.renderers.protocol import Renderer
 from harness_adapters.records import Call, CallLabel, ModelCall, Verdict
 
 _THOUGHT = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)

@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Callable
 
 from harness_adapters.errors import ConfigError
 from harness_adapters.gateway.holdback import VerdictLog
-from harness_adapters.gateway.renderers import Renderer
+from harness_adapters.gateway.renderers.protocol import Renderer
 from harness_adapters.gateway.server import HEARTBEAT_SECONDS, ChatServer
 from harness_adapters.gateway.session import Session
 from harness_adapters.gateway.spec import SessionCapture, SessionSpec

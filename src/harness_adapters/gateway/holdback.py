@@ -55,8 +55,8 @@ class HoldBack:
         return tuple(verdicts)
 
     def close(self) -> None:
-        """Log how many calls were decided how."""
-        if self._guard is not None:
+        """Log how many calls were decided how, if any were."""
+        if self._counts:
             self._write({**self._head("counts"), "counts": {d.value: self._counts[d.value] for d in Decision}})
 
     def _head(self, kind: str) -> dict[str, Any]:

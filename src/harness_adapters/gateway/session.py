@@ -23,7 +23,7 @@ from harness_adapters.gateway import limits
 from harness_adapters.gateway.capture import Prompt, RecordedCall, TokenRecord, new_call
 from harness_adapters.gateway.dialects.chat import ChatAnswer, ChatRequest
 from harness_adapters.gateway.holdback import HoldBack, VerdictLog, notice
-from harness_adapters.gateway.renderers import ParsedTurn, Renderer
+from harness_adapters.gateway.renderers.protocol import ParsedTurn, Renderer
 from harness_adapters.gateway.spec import SessionCapture, SessionSpec
 from harness_adapters.gateway.upstream import Generation, Upstream
 from harness_adapters.records import Call, CallLabel

@@ -12,58 +12,12 @@ Asymmetry: `extend` never sees the completion's text, only its ids, and never wr
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
 
 from harness_adapters.errors import ConfigError
-from harness_adapters.records import Messages
+from harness_adapters.gateway.renderers.protocol import ParsedCall, ParsedTurn, Renderer, Tools
 
-Tools = Sequence[Mapping[str, Any]]
-"""Tool declarations in chat-completions form, each `{"type": "function", "function": {...}}`."""
-
-
-@dataclass(frozen=True, slots=True)
-class ParsedCall:
-    """A tool call as the model wrote it; `arguments` is the raw text where it is not a JSON object."""
-
-    name: str
-    arguments: Mapping[str, Any] | str
-
-
-@dataclass(frozen=True, slots=True)
-class ParsedTurn:
-    """One completion taken apart. `malformed` counts tool-call blocks that stayed text inside `content`."""
-
-    content: str
-    reasoning: str = ""
-    tool_calls: tuple[ParsedCall, ...] = ()
-    malformed: int = 0
-
-
-class Renderer(Protocol):
-    """One chat format over one tokenizer. Pure; safe to share between sessions."""
-
-    @property
-    def vocab_size(self) -> int:
-        """Ids of this model are below it."""
-
-    @property
-    def stop_ids(self) -> tuple[int, ...]:
-        """Ids at which the engine ends a completion; the one sampled is part of it."""
-
-    def render(self, messages: Messages, tools: Tools = ()) -> list[int]:
-        """The whole history as ids, up to and with the opening of the next assistant turn."""
-
-    def extend(self, completion_ids: Sequence[int], messages: Messages) -> list[int]:
-        """What follows a recorded completion: its closing where it was cut, `messages`, the next opening."""
-
-    def parse(self, completion_ids: Sequence[int]) -> ParsedTurn:
-        """A completion's text, reasoning and tool calls. Never raises for anything a model can sample."""
-
-    def decode(self, ids: Sequence[int]) -> str:
-        """Text of any ids, special tokens spelled out."""
+__all__ = ["ParsedCall", "ParsedTurn", "Renderer", "Tools", "open_renderer"]
 
 
 def open_renderer(model_dir: Path, chat_format: str = "auto") -> Renderer:

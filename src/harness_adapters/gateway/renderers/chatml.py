@@ -22,7 +22,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from harness_adapters.errors import ConfigError
-from harness_adapters.gateway.renderers import ParsedCall, ParsedTurn, Tools
+from harness_adapters.gateway.renderers.protocol import ParsedCall, ParsedTurn, Tools
 from harness_adapters.gateway.renderers.template import TOOLS_INSTRUCTION, TOOLS_INTRODUCTION
 from harness_adapters.records import Message, Messages
 
