@@ -15,7 +15,7 @@ _TRAIN = (
 )
 
 _HELDOUT = (
-    "blue white black brown fire wind stream field boat plane story ink book chain chair floor glass wood iron steel "
+    "blue white black brown fire wind stream field boat plane story ink book chain chair floor glass wood iron page "
     "gold tin sun earth sky branch root fruit corn wheat soup fox hen pig bee shore coast circle square song picture "
     "city park library center south west"
 )
