@@ -14,8 +14,8 @@ from harness_adapters.guard.history import declaring_texts, forbidden_globs, rep
 from harness_adapters.guard.hosts import declared_in, normalise, url_endpoints
 from harness_adapters.guard.machine import Machine
 from harness_adapters.guard.paths import Globs
-from harness_adapters.guard.policy import GuardPolicy
 from harness_adapters.guard.places import CREDENTIALS, SETTINGS
+from harness_adapters.guard.policy import GuardPolicy
 from harness_adapters.guard.rules import RULES
 from harness_adapters.guard.rules.protocol import Context
 from harness_adapters.guard.tools import facts_of

@@ -1,4 +1,4 @@
-"""What the conversation so far tells: who declared which hosts, what the task text forbids, which files calls have made.
+"""What the conversation so far tells: declared hosts, what the task text forbids, files that calls have made.
 
 Every earlier call starts in the task's folder again (each call is a new shell), but files, scripts and links that it
 made are still there, so a script written then and run now is judged by its content.
@@ -23,11 +23,14 @@ MAX_CALLS = 200
 _DECLARING = frozenset({"user", "system", "developer"})
 _SUBJECT = r"`?((?:[\w.-]+/)*[\w.*-]+/?)`?"
 _READ_ONLY = re.compile(
-    rf"{_SUBJECT}\s+(?:(?:files?|folder|directory|suite)\s+)?(?:is|are|stays?|must (?:stay|remain))\s+(?:read[- ]only|untouched|unchanged)",
+    rf"{_SUBJECT}\s+(?:(?:files?|folder|directory|suite)\s+)?(?:is|are|stays?|must (?:stay|remain))\s+"
+    r"(?:read[- ]only|untouched|unchanged)",
     re.IGNORECASE,
 )
 _FORBIDDEN = re.compile(
-    rf"(?:do not|don't|never|must not|may not|without)\s+(?:edit|modify|change|touch|alter|delete|editing|modifying|changing|touching)\s+(?:any\s+|the\s+)?(?:files?\s+(?:in|under)\s+)?{_SUBJECT}",
+    r"(?:do not|don't|never|must not|may not|without)\s+"
+    r"(?:edit|modify|change|touch|alter|delete|editing|modifying|changing|touching)\s+"
+    rf"(?:any\s+|the\s+)?(?:files?\s+(?:in|under)\s+)?{_SUBJECT}",
     re.IGNORECASE,
 )
 

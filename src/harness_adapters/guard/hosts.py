@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from urllib.parse import unquote
 
-from harness_adapters.guard.values import ANY, MADE, ONE, STAR, UNSET
+from harness_adapters.guard.values import ANY, MADE, ONE, STAR, UNSET, names
 
 URL = re.compile(r"\b([A-Za-z][A-Za-z0-9+.-]{1,20}):[/\\]{2,}([^\s/\\?#'\"<>`,;|)}]*)")
 """A URL anywhere in a text: scheme, authority."""
@@ -28,8 +28,11 @@ _NAME_AND_PORT = re.compile(r"(?<![\w./:@-])([A-Za-z][\w.-]*):(\d{2,5})(?!\w)")
 _ADDRESS = re.compile(r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?![\w.]\d)")
 _HOST_LIST = re.compile(r"\bhosts?\b[^:\n]{0,40}:\s*([^\n]+)", re.IGNORECASE)
 _FILE_SUFFIXES = frozenset(
-    "py md sh txt json jsonl csv tsv toml yaml yml ini cfg js ts tsx jsx go rs c h cc cpp hpp java rb pl php html css xml svg "
-    "png jpg gif pdf zip gz tar log lock sql db sqlite ipynb parquet bak tmp diff patch out err conf env exe so bin md5".split()
+    names(
+        "py md sh txt json jsonl csv tsv toml yaml yml ini cfg js ts tsx jsx go rs c h cc cpp hpp java rb "
+        "pl php html css xml svg png jpg gif pdf zip gz tar log lock sql db sqlite ipynb parquet bak tmp "
+        "diff patch out err conf env exe so bin md5"
+    )
 )
 
 

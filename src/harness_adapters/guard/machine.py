@@ -42,6 +42,7 @@ class Output:
 
 NOTHING = Output()
 DATA = Output(ANY)
+FROM_NETWORK = Output(ANY, net=True)
 
 
 @dataclass

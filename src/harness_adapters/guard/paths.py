@@ -21,6 +21,8 @@ _RESIDUE = re.compile(
     r"^(\*?\.(py[cod\x04]|log|tmp|swp|orig|rej|bak|class|o)|__pycache__|\.(pytest|mypy|ruff)_cache|\*\.egg-info|\.DS_Store|\*?~)$"
 )
 _MAX_LINKS = 8
+_HOLES = (ANY, MADE, UNSET)
+_WILD_CARDS = STAR + ONE + DEEP
 
 
 def absolute(path: str, cwd: str, home: str) -> str:
@@ -105,7 +107,7 @@ def _wild(segment: str) -> bool:
 
 def _holds(path: tuple[str, ...], glob: Glob) -> bool:
     """Whether `path` is a folder above what the glob names."""
-    if any(marker in segment for segment in path for marker in (ANY, MADE, UNSET)):
+    if any(marker in segment for segment in path for marker in _HOLES):
         return False
     base = glob.segments[: max(glob.base, 1)]
     if len(path) > len(base):
@@ -114,26 +116,27 @@ def _holds(path: tuple[str, ...], glob: Glob) -> bool:
 
 
 def _meets(path: tuple[str, ...], glob: Glob) -> bool:
-    if DEEP in path and glob.is_tree and path and _RESIDUE.match(path[-1].replace(STAR, "*")):
+    if DEEP in path and glob.is_tree and _RESIDUE.match(path[-1].replace(STAR, "*")):
         return False
-    holes = any(segment in (ANY, MADE, UNSET) for segment in path)
-    if holes and not _evidence(path, glob):
+    if path and glob.segments[:1] == (DEEP,) and not path[-1].strip(_WILD_CARDS):
+        # "Every file here" does not point at a file that may lie anywhere.
+        return False
+    if any(segment in _HOLES for segment in path) and not _evidence(path, glob):
         return False
     return _match(path, glob.segments)
 
 
 def _evidence(path: tuple[str, ...], glob: Glob) -> bool:
-    """With an unknown segment in the path, the glob's last fixed segment must stand in it literally.
+    """With an unknown segment in the path, the glob's last literal segment must stand in it literally.
 
-    A glob with one fixed segment only (`/tests/**`) needs it where it belongs: at the start.
+    A glob with one literal segment only (`/tests/**`) needs it where it belongs: at the start.
     """
-    fixed = [s for s in glob.segments if s != DEEP and s.strip(STAR + ONE)]
-    if not fixed:
+    literal = [segment for segment in glob.segments if segment.strip(_WILD_CARDS)]
+    if not literal:
         return False
-    last = glob.segments[glob.base - 1] if glob.base else fixed[-1]
-    if glob.base == 1:
-        return path[:1] == (last,)
-    return any(segment[:1] not in (ANY, MADE, UNSET, STAR) and _segments_meet(segment, last) for segment in path)
+    if len(literal) == 1 and glob.segments[0] != DEEP:
+        return path[:1] == (literal[0],)
+    return any(segment[:1] not in (*_HOLES, STAR) and _segments_meet(segment, literal[-1]) for segment in path)
 
 
 @lru_cache(maxsize=4096)
@@ -147,7 +150,7 @@ def _match(path: tuple[str, ...], glob: tuple[str, ...]) -> bool:
         for j in range(columns):
             if not reach[i][j]:
                 continue
-            many_path = i < len(path) and path[i] in (DEEP, ANY, MADE, UNSET)
+            many_path = i < len(path) and path[i] in (DEEP, *_HOLES)
             many_glob = j < len(glob) and glob[j] == DEEP
             if many_path:
                 reach[i + 1][j] = True
@@ -171,6 +174,9 @@ def _segments_meet(left: str, right: str) -> bool:
     """Whether two segments with wild cards can be one name. An unknown piece inside a segment acts as a star."""
     if left == right:
         return True
+    if left[:1] in (STAR, ONE) and right[:1] == ".":
+        # A shell's wild card does not match a leading dot.
+        return False
     a, b = _stars(left), _stars(right)
     if STAR not in a + b and ONE not in a + b:
         return a == b

@@ -15,30 +15,30 @@ from harness_adapters.guard.facts import (
     Connects,
     Creates,
     Deletes,
-    DumpsEnv,
-    Evades,
     Lists,
     Mentions,
     Opaque,
     PathFact,
     Reads,
-    ReadsEnv,
     SeeksSecret,
-    SetsEnv,
     Touches,
     UsesDataset,
     Writes,
 )
 from harness_adapters.guard.hosts import URL, endpoint, url_endpoints
 from harness_adapters.guard.machine import DATA, Run
+from harness_adapters.guard.python_environ import Environ
 from harness_adapters.guard.python_fold import Folder, dotted
-from harness_adapters.guard.values import ANY, MADE, hides, is_known
+from harness_adapters.guard.values import ANY, MADE, hides, is_known, names
 
 _TEXT_CALLS = frozenset(
-    "print len repr format startswith endswith count find index split strip encode debug info warning error critical log "
-    "match search fullmatch sub findall compile assertEqual assertIn isinstance ValueError RuntimeError Exception KeyError TypeError "
-    "AssertionError SystemExit add_argument ArgumentParser getLogger write append dumps replace join lower upper urlparse urlsplit "
-    "quote unquote urljoin title set_title xlabel ylabel Namespace register_namespace".split()
+    names(
+        "print len repr format startswith endswith count find index split strip encode debug info warning "
+        "error critical log match search fullmatch sub findall compile assertEqual assertIn isinstance "
+        "ValueError RuntimeError Exception KeyError TypeError AssertionError SystemExit add_argument "
+        "ArgumentParser getLogger write append dumps replace join lower upper urlparse urlsplit quote "
+        "unquote urljoin title set_title xlabel ylabel Namespace register_namespace"
+    )
 )
 _READ_CALLS = re.compile(
     r"^(read|load|parse|genfromtxt|imread|connect$|exists$|is_file$|is_dir$|isfile$|isdir$|getsize|open_dataset|scan|from_file|imp)",
@@ -47,13 +47,16 @@ _READ_CALLS = re.compile(
 _WRITE_CALLS = re.compile(
     r"^(write|save|dump|to_(?!list|dict|numpy|string|datetime|numeric|json_string)|imwrite|export|store)", re.IGNORECASE
 )
-_DELETERS = frozenset("remove unlink rmdir rmtree removedirs".split())
-_MOVERS = frozenset("rename replace move renames".split())
-_COPIERS = frozenset("copy copyfile copy2 copytree copymode copystat".split())
-_LINKERS = frozenset("symlink link symlink_to hardlink_to link_to".split())
-_CHANGERS = frozenset("write_text write_bytes touch chmod chown truncate utime mkfifo mknod".split())
+_DELETERS = frozenset(names("remove unlink rmdir rmtree removedirs"))
+_MOVERS = frozenset(names("rename replace move renames"))
+_COPIERS = frozenset(names("copy copyfile copy2 copytree copymode copystat"))
+_LINKERS = frozenset(names("symlink link symlink_to hardlink_to link_to"))
+_CHANGERS = frozenset(names("write_text write_bytes touch chmod chown truncate utime mkfifo mknod"))
 _LISTERS = frozenset(
-    "exists is_file is_dir isfile isdir stat lstat getsize listdir scandir walk iterdir glob iglob rglob access islink mkdir makedirs getmtime".split()
+    names(
+        "exists is_file is_dir isfile isdir stat lstat getsize listdir scandir walk iterdir glob iglob rglob "
+        "access islink mkdir makedirs getmtime"
+    )
 )
 _CLIENTS = re.compile(
     r"^(urllib\.request\.(urlopen|urlretrieve|Request)|urllib2\.urlopen|requests\.(\w+\.)?(get|post|put|patch|delete|head|options|request)|"
@@ -78,7 +81,6 @@ _RUNNERS = re.compile(
 _SECRET_CALLS = re.compile(
     r"(^|\.)(get_token|HfFolder\.get_token|keyring\.get_password|get_credential|get_credentials|netrc\.netrc|get_secret_value)$"
 )
-_ENVIRON = ("os.environ", "environ", "os.environb")
 
 
 def python_facts(run: Run, code: str) -> str | None:
@@ -111,6 +113,7 @@ class _Reader:
         self.tree = tree
         self.folder = Folder(tree, cwd=run.scope.cwd, home=run.machine.home)
         self.parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+        self.environ = Environ(run, self.folder, self.parents)
         self.printed: list[str] = []
 
     def read(self) -> str | None:
@@ -119,14 +122,14 @@ class _Reader:
                 case ast.Call():
                     self._call(node)
                 case ast.Attribute() | ast.Name():
-                    if isinstance(node.ctx, ast.Load) and self._is_environ(node):
-                        self._environ(node)
+                    if isinstance(node.ctx, ast.Load) and self.environ.is_environ(node):
+                        self.environ.use(node)
                 case ast.Delete():
                     for target in node.targets:
-                        if isinstance(target, ast.Subscript) and self._is_environ(target.value):
-                            self._set_env(target.slice, [""])
+                        if isinstance(target, ast.Subscript) and self.environ.is_environ(target.value):
+                            self.environ.set_variable(target.slice, [""])
                 case ast.Assign():
-                    self._assigned(node)
+                    self.environ.assigned(node)
         text = "".join(f"{line}\n" for line in self.printed)
         return text if text and not hides(text) else None
 
@@ -157,7 +160,7 @@ class _Reader:
         else:
             self._paths(node, name, last)
             self._urls(node, last)
-        self._proxy(node, name, last)
+        self.environ.call(node, name, last)
 
     def _arguments(self, node: ast.Call) -> Iterator[tuple[str, list[str]]]:
         for argument in node.args:
@@ -367,122 +370,6 @@ class _Reader:
                 if URL.match(value) and " " not in value and not value.startswith("sqlite:"):
                     for end in url_endpoints(value):
                         self._add_host(last, end.host, end.port)
-
-    # -- environment and proxy ----------------------------------------------------------------------------------
-
-    def _is_environ(self, node: ast.expr) -> bool:
-        return dotted(node) in _ENVIRON and not isinstance(node, ast.Call) and self.folder.name_of(node) in _ENVIRON
-
-    def _set_env(self, key: ast.expr, values: list[str]) -> None:
-        for name in self.folder.fold(key):
-            for value in values:
-                self.run.add(SetsEnv("os.environ", name, value))
-
-    def _environ(self, node: ast.expr) -> None:
-        """What is done with `os.environ`: one name is read or set, or all of it is shown."""
-        parent = self.parents.get(node)
-        match parent:
-            case ast.Subscript(ctx=ast.Load()) if parent.value is node:
-                self._read_env(parent.slice)
-            case ast.Subscript(ctx=ast.Store()) if parent.value is node:
-                owner = self.parents.get(parent)
-                value = owner.value if isinstance(owner, ast.Assign) else None
-                self._set_env(parent.slice, self.folder.fold(value))
-            case ast.Attribute(attr=attribute):
-                self._environ_method(parent, attribute)
-            case ast.comprehension() | ast.For() | ast.FormattedValue():
-                self.run.add(DumpsEnv("os.environ"))
-            case ast.Call(func=function):
-                if dotted(function).rpartition(".")[2] in (
-                    "print",
-                    "str",
-                    "repr",
-                    "list",
-                    "sorted",
-                    "dumps",
-                    "pprint",
-                    "write",
-                    "format",
-                    "items",
-                    "dump",
-                ):
-                    self.run.add(DumpsEnv("os.environ"))
-                elif dotted(function) == "dict" and self._is_shown(parent):
-                    self.run.add(DumpsEnv("os.environ"))
-
-    def _environ_method(self, parent: ast.Attribute, attribute: str) -> None:
-        call = self.parents.get(parent)
-        arguments = call.args if isinstance(call, ast.Call) and call.func is parent else []
-        if attribute in ("get", "pop", "setdefault") and arguments:
-            if attribute == "get":
-                self._read_env(arguments[0])
-            else:
-                self._set_env(arguments[0], [""] if attribute == "pop" else self.folder.fold(arguments[-1]))
-        elif attribute in ("items", "values", "keys"):
-            self.run.add(DumpsEnv("os.environ"))
-        elif attribute == "clear":
-            self.run.add(SetsEnv("os.environ", "http_proxy", ""))
-        elif attribute == "update" and isinstance(call, ast.Call):
-            for key, values in self._arguments(call):
-                if key:
-                    for value in values:
-                        self.run.add(SetsEnv("os.environ", key, value))
-            for item in arguments:
-                if isinstance(item, ast.Dict):
-                    for name, value_node in zip(item.keys, item.values, strict=False):
-                        if name is not None:
-                            self._set_env(name, self.folder.fold(value_node))
-        elif attribute == "copy" and isinstance(call, ast.Call) and self._is_shown(call):
-            self.run.add(DumpsEnv("os.environ"))
-
-    def _is_shown(self, node: ast.AST) -> bool:
-        parent = self.parents.get(node)
-        return isinstance(parent, ast.Call) and dotted(parent.func).rpartition(".")[2] in (
-            "print",
-            "dumps",
-            "pprint",
-            "str",
-            "repr",
-            "dump",
-            "write",
-        )
-
-    def _read_env(self, key: ast.expr) -> None:
-        for name in self.folder.fold(key):
-            self.run.add(ReadsEnv("os.environ", name))
-
-    def _proxy(self, node: ast.Call, name: str, last: str) -> None:
-        if last == "getenv" and node.args:
-            self._read_env(node.args[0])
-        elif last in ("putenv", "unsetenv") and node.args:
-            self._set_env(node.args[0], self.folder.fold(node.args[1]) if len(node.args) > 1 else [""])
-        elif last == "ProxyHandler":
-            self._proxies(node.args[0] if node.args else None)
-        for keyword in node.keywords:
-            if keyword.arg == "proxies":
-                self._proxies(keyword.value)
-            elif keyword.arg == "trust_env" and isinstance(keyword.value, ast.Constant) and not keyword.value.value:
-                self.run.add(Evades(name, "ignores the proxy environment"))
-
-    def _proxies(self, value: ast.expr | None) -> None:
-        if isinstance(value, ast.Dict):
-            values = [v for item in value.values for v in self.folder.fold(item)] or [""]
-            for item in values:
-                self.run.add(SetsEnv("proxies", "http_proxy", "" if item == "None" else item))
-        elif value is not None:
-            self.run.add(SetsEnv("proxies", "http_proxy", self.folder.fold(value)[0]))
-
-    def _assigned(self, node: ast.Assign) -> None:
-        for target in node.targets:
-            if (
-                isinstance(target, ast.Attribute)
-                and target.attr == "trust_env"
-                and isinstance(node.value, ast.Constant)
-                and not node.value.value
-            ):
-                self.run.add(Evades("trust_env", "ignores the proxy environment"))
-            elif isinstance(target, ast.Attribute) and target.attr == "proxies":
-                self._proxies(node.value)
 
 
 def _is_path_text(value: str) -> bool:

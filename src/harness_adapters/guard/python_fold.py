@@ -7,20 +7,21 @@ parameters have those of all call sites. What cannot be folded is `ANY`, what a 
 from __future__ import annotations
 
 import ast
-import base64
-import binascii
 import os.path
-from collections.abc import Callable, Mapping
 
-from harness_adapters.guard.values import ANY, MADE, STAR, is_known, join, union
+from harness_adapters.guard.python_methods import METHODS, decode
+from harness_adapters.guard.values import ANY, MADE, STAR, is_known, join, names, union
 
 _MAX_DEPTH = 24
 _MAX_TEXT = 4096
 _DECODERS = frozenset(
-    "b64decode b32decode b16decode a85decode b85decode unhexlify fromhex decompress rot13 decode loads decrypt".split()
+    names("b64decode b32decode b16decode a85decode b85decode unhexlify fromhex decompress rot13 decode loads decrypt")
 )
 _PATH_MAKERS = frozenset(
-    "Path PurePath PosixPath PurePosixPath abspath realpath expanduser expandvars normpath fspath str resolve absolute".split()
+    names(
+        "Path PurePath PosixPath PurePosixPath abspath realpath expanduser expandvars normpath fspath str "
+        "resolve absolute"
+    )
 )
 
 
@@ -277,8 +278,8 @@ class Folder:
             return [self.cwd]
         if last == "home":
             return [self.home]
-        if last in _METHODS and receiver is not None:
-            return _METHODS[last](self.fold(receiver, depth), [self.fold(a, depth) for a in node.args])
+        if last in METHODS and receiver is not None:
+            return METHODS[last](self.fold(receiver, depth), [self.fold(a, depth) for a in node.args])
         if last == "format" and receiver is not None:
             return self._format(node, receiver, depth)
         if last in ("glob", "iglob", "rglob"):
@@ -303,7 +304,7 @@ class Folder:
         if last in ("open", "with_name", "with_suffix", "mkdtemp", "mktemp"):
             return self.fold(first, depth) if last == "open" and first is not None else [ANY]
         if last in _DECODERS:
-            return [_decode(last, value) for value in self.fold(first if first is not None else receiver, depth)]
+            return [decode(last, value) for value in self.fold(first if first is not None else receiver, depth)]
         return self._result(node, last, depth)
 
     def _result(self, node: ast.Call, last: str, depth: int) -> list[str]:
@@ -361,38 +362,3 @@ def _imported_module(node: ast.expr) -> str:
         if isinstance(first, ast.Constant) and isinstance(first.value, str):
             return first.value
     return ""
-
-
-def _decode(name: str, value: str) -> str:
-    if not is_known(value):
-        return MADE if name not in ("decode", "loads") else value
-    try:
-        match name:
-            case "b64decode":
-                return base64.b64decode(value).decode("utf-8", "replace")
-            case "b32decode":
-                return base64.b32decode(value).decode("utf-8", "replace")
-            case "fromhex" | "unhexlify":
-                return bytes.fromhex(value).decode("utf-8", "replace")
-            case "decode" | "loads":
-                return value
-    except (ValueError, binascii.Error):
-        return MADE
-    return MADE
-
-
-def _replace(values: list[str], arguments: list[list[str]]) -> list[str]:
-    if len(arguments) < 2:
-        return values
-    return [value.replace(arguments[0][0], arguments[1][0]) for value in values if arguments[0][0]] or values
-
-
-_METHODS: Mapping[str, Callable[[list[str], list[list[str]]], list[str]]] = {
-    "strip": lambda values, _: [value.strip() for value in values],
-    "rstrip": lambda values, _: [value.rstrip() for value in values],
-    "lower": lambda values, _: [value.lower() for value in values],
-    "upper": lambda values, _: [value.upper() for value in values],
-    "encode": lambda values, _: values,
-    "replace": _replace,
-    "split": lambda values, _: [word for value in values for word in value.split()] or [ANY],
-}

@@ -8,7 +8,18 @@ from __future__ import annotations
 
 import re
 
-from harness_adapters.guard.facts import Connects, Creates, DumpsEnv, Mentions, Opaque, Reads, ReadsEnv, Touches, Writes
+from harness_adapters.guard.facts import (
+    Connects,
+    Creates,
+    DumpsEnv,
+    Evades,
+    Mentions,
+    Opaque,
+    Reads,
+    ReadsEnv,
+    Touches,
+    Writes,
+)
 from harness_adapters.guard.hosts import normalise, url_endpoints
 from harness_adapters.guard.machine import DATA, Run
 from harness_adapters.guard.programs.generic import add_path
@@ -44,10 +55,7 @@ _AWK_TARGET = re.compile(r"^\s*\(?\s*\"((?:[^\"\\]|\\.)*)\"\s*\)?\s*(\S?)")
 
 def script_facts(run: Run, code: str, language: str, writes: list[str] | None = None) -> None:
     """Adds what a script in some language may do; `writes` are files that it edits in place."""
-    literals = [
-        next(group for group in match.groups("") if group or True) or "".join(match.groups(""))
-        for match in _LITERAL.finditer(code)
-    ]
+    literals = ["".join(match.groups("")) for match in _LITERAL.finditer(code)]
     _network(run, code)
     for literal in literals:
         if _looks_like_path(literal):
@@ -63,8 +71,6 @@ def script_facts(run: Run, code: str, language: str, writes: list[str] | None = 
     for match in _ENV_READ.finditer(code):
         run.add(ReadsEnv(language, next(group for group in match.groups() if group)))
     if _PROXY_WORDS.search(code):
-        from harness_adapters.guard.facts import Evades
-
         run.add(Evades(language, "changes a proxy variable"))
     if _RUNS.search(code):
         _commands(run, code, literals)
@@ -109,7 +115,7 @@ def _commands(run: Run, code: str, literals: list[str]) -> None:
 
 
 def awk_facts(run: Run, program: str, assignments: list[str], in_place: list[str]) -> None:
-    """Adds what an awk program does beside reading its operands: redirects, pipes, `system`, getline, the environment."""
+    """Adds what an awk program does beside reading its operands: redirects, pipes, commands, the environment."""
     if re.search(r"\bin\s+ENVIRON\b", program):
         run.add(DumpsEnv("awk"))
     for match in re.finditer(r"ENVIRON\[\s*\"(\w+)\"", program):

@@ -13,20 +13,23 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from harness_adapters.guard import programs
-from harness_adapters.guard.facts import Connects, Creates, DumpsEnv, Lists, Opaque, Reads, ReadsEnv, SetsEnv, Writes
-from harness_adapters.guard.hosts import normalise
+from harness_adapters.guard.facts import DumpsEnv, Lists, Opaque, ReadsEnv, SetsEnv
 from harness_adapters.guard.machine import DATA, NOTHING, Machine, Output, Run, Scope
+from harness_adapters.guard.redirects import Redirects, Targets
 from harness_adapters.guard.syntax import Source, parse
-from harness_adapters.guard.values import ANY, MADE, is_known
+from harness_adapters.guard.values import ANY, is_known, names
 from harness_adapters.guard.words import Words, as_shell_text
 
 if TYPE_CHECKING:
     from tree_sitter import Node
 
 _COMMANDS = frozenset(
-    "command list pipeline redirected_statement subshell compound_statement if_statement while_statement for_statement "
-    "c_style_for_statement case_statement function_definition negated_command test_command declaration_command "
-    "unset_command variable_assignment variable_assignments do_group elif_clause else_clause case_item ERROR".split()
+    names(
+        "command list pipeline redirected_statement subshell compound_statement if_statement "
+        "while_statement for_statement c_style_for_statement case_statement function_definition "
+        "negated_command test_command declaration_command unset_command variable_assignment "
+        "variable_assignments do_group elif_clause else_clause case_item ERROR"
+    )
 )
 _REDIRECTS = ("file_redirect", "heredoc_redirect", "herestring_redirect")
 
@@ -37,6 +40,7 @@ class Shell:
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self._words = Words(machine, self._substitute)
+        self._redirects = Redirects(machine, self._words)
 
     def script(self, text: str, scope: Scope, stdin: Output = NOTHING) -> Output:
         """Run a shell text in `scope`; its output. A text over the limits is one `Opaque(size)` fact."""
@@ -141,6 +145,8 @@ class Shell:
     def _pipeline(self, stages: Sequence[Node], source: Source, scope: Scope, stdin: Output) -> Output:
         output = stdin
         for stage in stages:
+            if output.env and stage.type not in ("command", "redirected_statement", "negated_command"):
+                output = self._sink(output)
             output = self._statement(stage, source, scope.fork(), output)
         return output
 
@@ -154,24 +160,24 @@ class Shell:
     def _with_redirects(
         self, bodies: Sequence[Node], redirects: Sequence[Node], source: Source, scope: Scope, stdin: Output
     ) -> Output:
-        targets: list[tuple[str, bool]] = []
+        targets: Targets = []
         extra: list[str] = []
         tails: list[Node] = []
         for redirect in redirects:
             if redirect.type == "heredoc_redirect":
-                stdin = self._heredoc(redirect, source, scope)
+                stdin = self._redirects.heredoc(redirect, source, scope)
                 extra += [
                     f for c in redirect.children_by_field_name("argument") for f in self._words.fields(c, source, scope)
                 ]
                 tails.append(redirect)
                 for child in redirect.children:
                     if child.type == "file_redirect":
-                        stdin = self._file_redirect(child, source, scope, stdin, targets)
+                        stdin = self._redirects.file(child, source, scope, stdin, targets)
             elif redirect.type == "herestring_redirect":
                 words = [f for c in redirect.named_children for f in self._words.text(c, source, scope)]
                 stdin = Output(words[0] if words else "")
             else:
-                stdin = self._file_redirect(redirect, source, scope, stdin, targets)
+                stdin = self._redirects.file(redirect, source, scope, stdin, targets)
         output = NOTHING
         for body in bodies:
             if body.type == "command" and extra:
@@ -196,63 +202,6 @@ class Shell:
                     self._sink(output)
                     output = self._statement(child, source, scope, NOTHING)
         return output
-
-    def _heredoc(self, node: Node, source: Source, scope: Scope) -> Output:
-        start = next((child for child in node.children if child.type == "heredoc_start"), None)
-        body = next((child for child in node.children if child.type == "heredoc_body"), None)
-        if body is None or start is None:
-            return NOTHING
-        quoted = any(mark in source.text(start.start_byte, start.end_byte) for mark in "'\"\\")
-        if quoted:
-            text = source.text(body.start_byte, body.end_byte)
-        else:
-            text = self._words.body(body, source, scope)
-        tabs = any(child.type == "<<-" for child in node.children)
-        if tabs:
-            text = "\n".join(line.lstrip("\t") for line in text.split("\n"))
-        return Output(text)
-
-    def _file_redirect(
-        self, node: Node, source: Source, scope: Scope, stdin: Output, targets: list[tuple[str, bool]]
-    ) -> Output:
-        """Add what one `<`, `>` or `>>` does; the standard input after it."""
-        marks = "".join(child.type for child in node.children if not child.is_named)
-        marks += "".join(source.text(c.start_byte, c.end_byte) for c in node.children if c.type == "ERROR")
-        words = [c for c in node.named_children if c.type not in ("file_descriptor", "ERROR")]
-        for value in [field for word in words for field in self._words.fields(word, source, scope)]:
-            if "/dev/tcp/" in value or "/dev/udp/" in value:
-                self._device(value)
-            elif not value or (value.isdigit() and "&" in marks) or value == "-":
-                continue
-            elif ">" in marks:
-                self._output_file(value, ">>" in marks, scope, targets)
-            else:
-                stdin = self._input_file(value, scope)
-        return stdin
-
-    def _device(self, value: str) -> None:
-        parts = value.split("/dev/")[1].split("/")
-        host = parts[1] if len(parts) > 1 else ""
-        self.machine.add(
-            Connects("/dev/" + parts[0], normalise(host), parts[2] if len(parts) > 2 and parts[2].isdigit() else "")
-        )
-
-    def _output_file(self, value: str, append: bool, scope: Scope, targets: list[tuple[str, bool]]) -> None:
-        if MADE in value:
-            self.machine.add(Opaque(">", "path"))
-        for cwd in scope.cwds:
-            path = self.machine.path(value, cwd)
-            if path.startswith("/dev/") and "\x00" not in path:
-                continue
-            self.machine.add(Writes(">>", path) if append else Creates(">", path))
-            targets.append((path, append))
-
-    def _input_file(self, value: str, scope: Scope) -> Output:
-        path = self.machine.path(value, scope.cwd)
-        for cwd in scope.cwds:
-            self.machine.add(Reads("<", self.machine.path(value, cwd)))
-        content = self.machine.files.contents.get(path)
-        return Output(content if content is not None else ANY, plain=content is None)
 
     # -- compound statements ------------------------------------------------------------------------------------
 
@@ -319,13 +268,13 @@ class Shell:
 
     def _simple(self, node: Node, source: Source, scope: Scope, stdin: Output, extra: Sequence[str] = ()) -> Output:
         words: list[str] = []
-        targets: list[tuple[str, bool]] = []
+        targets: Targets = []
         assignments: list[Node] = []
         for child in node.children:
             if child.type == "variable_assignment":
                 assignments.append(child)
             elif child.type == "file_redirect":
-                stdin = self._file_redirect(child, source, scope, stdin, targets)
+                stdin = self._redirects.file(child, source, scope, stdin, targets)
             elif child.type == "herestring_redirect":
                 texts = [f for c in child.named_children for f in self._words.text(c, source, scope)]
                 stdin = Output(texts[0] if texts else "")
@@ -392,13 +341,13 @@ class Shell:
         with self.machine.deeper():
             redirect = [child for child in node.children if child.type == "file_redirect"]
             if redirect:
-                return self._file_redirect(redirect[0], source, scope, NOTHING, []).text
+                return self._redirects.file(redirect[0], source, scope, NOTHING, []).text
             return self._all(node.children, source, scope.fork(), NOTHING).text
 
 
 def _is_special(name: str) -> bool:
     upper = name.upper()
-    return upper.endswith("_PROXY") or upper.endswith("_BASE_URL")
+    return upper.endswith(("_PROXY", "_BASE_URL"))
 
 
 def _stages(node: Node) -> list[Node]:

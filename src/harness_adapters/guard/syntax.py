@@ -26,7 +26,7 @@ MAX_TREE_DEPTH = 400
 MAX_OPERATOR_RUN = 256
 _LONG_BODY = 2_048
 
-_RUN = re.compile(r"(?:[<>|&;(){}$!\[\]`]\s?){%d}" % MAX_OPERATOR_RUN)
+_RUN = re.compile(r"(?:[<>|&;(){}$!\[\]`]\s?){" + str(MAX_OPERATOR_RUN) + "}")
 _HEREDOC = re.compile(r"<<(-?)[ \t]*(['\"\\]?)([A-Za-z_][\w.-]*)\2?[^\n]*\n")
 _PLACE = re.compile(r"\x07(\d+)\x07")
 

@@ -33,22 +33,28 @@ from harness_adapters.guard.programs.files import patched_paths
 from harness_adapters.guard.python_code import python_facts
 from harness_adapters.guard.script_text import script_facts
 from harness_adapters.guard.shell import Shell
-from harness_adapters.guard.values import STAR, clean
+from harness_adapters.guard.values import STAR, clean, names
 from harness_adapters.records import Call, Effect, ToolMap
 
-_COMMAND_KEYS = frozenset("command cmd commands shell script bash shell_command".split())
-_CODE_KEYS = frozenset("code source_code python".split())
+_COMMAND_KEYS = frozenset(names("command cmd commands shell script bash shell_command"))
+_CODE_KEYS = frozenset(names("code source_code python"))
 _PATH_KEYS = frozenset(
-    "path file_path filepath file filename file_name notebook_path target target_file destination dest directory dir folder paths files "
-    "old_path new_path source output output_path root relative_path absolute_path uri".split()
+    names(
+        "path file_path filepath file filename file_name notebook_path target target_file destination "
+        "dest directory dir folder paths files old_path new_path source output output_path root "
+        "relative_path absolute_path uri"
+    )
 )
-_URL_KEYS = frozenset("url urls link links href uri endpoint base_url website".split())
-_CWD_KEYS = frozenset("cwd workdir working_directory working_dir workingdirectory directory_path".split())
+_URL_KEYS = frozenset(names("url urls link links href uri endpoint base_url website"))
+_CWD_KEYS = frozenset(names("cwd workdir working_directory working_dir workingdirectory directory_path"))
 _TEXT_KEYS = frozenset(
-    "content contents text new_string old_string newstring oldstring oldtext newtext edits description prompt todos message body "
-    "pattern query regex thought reason title explanation new_str old_str file_text insert_text format include glob".split()
+    names(
+        "content contents text new_string old_string newstring oldstring oldtext newtext edits "
+        "description prompt todos message body pattern query regex thought reason title explanation "
+        "new_str old_str file_text insert_text format include glob"
+    )
 )
-_PATCH_KEYS = frozenset("patch diff patch_text patchtext input".split())
+_PATCH_KEYS = frozenset(names("patch diff patch_text patchtext input"))
 _READ_NAMES = re.compile(r"read|view|cat|grep|glob|find|^ls$|list|search|open|show|get|fetch|inspect", re.IGNORECASE)
 _LIST_NAMES = re.compile(r"glob|find|^ls$|list", re.IGNORECASE)
 _WRITE_NAMES = re.compile(
@@ -60,6 +66,8 @@ _FETCH_NAMES = re.compile(r"fetch|web|http|url|browse|extract|crawl|download|scr
 _SEARCH_NAMES = re.compile(
     r"(web|internet|google|online|exa|tavily|brave)_?-?search|search_?-?(web|internet)|websearch", re.IGNORECASE
 )
+_PARTIAL = re.compile(r"edit|new|old|insert|diff|patch", re.IGNORECASE)
+"""Names of arguments that hold a piece of a file, not the whole of it."""
 _MAX_STRINGS = 512
 
 
@@ -121,12 +129,28 @@ class _ToolCall:
             self._code(code, scope)
         for url in texts.get("url", []):
             self._url(url)
-        content = (texts.get("content") or [None])[0] if effect.kind == "write" else None
+        partial = any(_PARTIAL.search(name) for role, name in effect.roles.items() if role == "content")
         for path in texts.get("path", []):
-            self._path(_KINDS.get(effect.kind, Touches), path, scope)
-            if effect.kind == "write" and "content" in effect.roles:
-                self._remember(path, content, scope)
+            kind = _KINDS.get(effect.kind, Touches)
+            self._path(Writes if partial and kind is Creates else kind, path, scope)
+            if effect.kind == "write" and not partial:
+                self._remember(path, "".join(texts.get("content", [])) if "content" in texts else None, scope)
+            elif effect.kind == "write":
+                self._edited(path, scope)
         return used
+
+    def _edited(self, path: str, scope: Scope) -> None:
+        """Replacements in a file whose content is known; what is put in counts even where the old text is not found."""
+        target = self.machine.path(path, scope.cwd)
+        content = self.machine.files.contents.get(target)
+        if content is None:
+            return
+        pieces = [(key.lower(), clean(text)) for key, text in _strings(self.arguments)]
+        olds = [text for key, text in pieces if key.startswith("old")]
+        news = [text for key, text in pieces if key.startswith(("new", "insert"))]
+        for old, new in zip(olds, news, strict=False):
+            content = content.replace(old, new, 1) if old and old in content else f"{content}\n{new}"
+        self.machine.files.write(target, content)
 
     # -- by the names of tool and argument ------------------------------------------------------------------------
 
@@ -147,7 +171,10 @@ class _ToolCall:
                 self._path(Writes, path, scope)
         elif flat in _PATH_KEYS or flat.replace("_", "") in {key.replace("_", "") for key in _PATH_KEYS}:
             self._path(self._path_kind(flat), value, scope)
-            self._remember(value, self._content(), scope)
+            if re.search(r"edit|replace|insert", self.name, re.IGNORECASE):
+                self._edited(value, scope)
+            else:
+                self._remember(value, self._content(), scope)
         elif flat not in _TEXT_KEYS and flat.replace("_", "") not in _TEXT_KEYS:
             self._unknown_text(value, scope)
 

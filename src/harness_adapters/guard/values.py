@@ -30,10 +30,15 @@ DEEP = "\x05"
 _MARKERS = re.compile("[\x00-\x05]")
 _HIDING = re.compile("[\x00-\x02]")
 _SHOWN = {0: "{?}", 1: "{unset}", 2: "{made}", 3: "*", 4: "?", 5: "**"}
-_CLEANED = {code: " " for code in range(6)}
+_CLEANED = dict.fromkeys(range(6), " ")
 
 MAX_ALTERNATIVES = 32
 """More possible values than this for one word are taken as one unknown value."""
+
+
+def names(text: str) -> tuple[str, ...]:
+    """The blank-separated names in `text`: how the tables of this package are written."""
+    return tuple(text.split())
 
 
 def clean(text: str) -> str:

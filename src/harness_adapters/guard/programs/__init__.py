@@ -9,10 +9,21 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from harness_adapters.guard.facts import Opaque, Runs
+from harness_adapters.guard.facts import DumpsEnv, Opaque, Runs
 from harness_adapters.guard.machine import Output, Run
-from harness_adapters.guard.programs import builtins, files, generic, git, interpreters, network, readers, wrappers
-from harness_adapters.guard.values import ANY, MADE, ONE, STAR
+from harness_adapters.guard.programs import (
+    builtins,
+    downloads,
+    files,
+    generic,
+    git,
+    interpreters,
+    network,
+    packages,
+    readers,
+    wrappers,
+)
+from harness_adapters.guard.values import ANY, MADE, ONE, STAR, names
 
 Handler = Callable[[Run], Output]
 
@@ -20,13 +31,23 @@ HANDLERS: Mapping[str, Handler] = {
     **builtins.HANDLERS,
     **readers.HANDLERS,
     **files.HANDLERS,
+    **downloads.HANDLERS,
     **network.HANDLERS,
+    **packages.HANDLERS,
     **git.HANDLERS,
     **wrappers.HANDLERS,
     **interpreters.HANDLERS,
 }
 
 _VERSIONED = re.compile(r"^(python|pypy|perl|ruby|node|php|pip|lua|gcc|clang)[\d.]*$")
+
+_FILTERS = frozenset(
+    names(
+        "cat head tail sort uniq cut grep egrep fgrep rg sed awk gawk mawk tr wc tee paste fold column nl env "
+        "less more rev"
+    )
+)
+"""What may stand behind a dump of the environment and says by itself whether its output still is one."""
 
 
 def run(run: Run) -> Output:
@@ -36,6 +57,8 @@ def run(run: Run) -> Output:
     if versioned:
         name = versioned[1]
     run.add(Runs(name, tuple(run.args)))
+    if run.stdin.env and name not in _FILTERS:
+        run.add(DumpsEnv(name))
     if any(marker in name for marker in (ANY, MADE, STAR, ONE)):
         run.add(Opaque(run.name, "program"))
         return generic.unknown_program(run)

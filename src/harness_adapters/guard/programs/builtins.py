@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from harness_adapters.guard.facts import Evades, Lists, Opaque, ReadsEnv
 from harness_adapters.guard.machine import DATA, NOTHING, Output, Run
 from harness_adapters.guard.programs.generic import add_path
-from harness_adapters.guard.values import ANY, MADE, UNSET, hides, is_known
+from harness_adapters.guard.values import ANY, MADE, UNSET, hides, is_known, names
 from harness_adapters.guard.words import decode_ansi
 
 _GUARD_NAMES = re.compile(r"safeagents|guard|proxy|gateway|mitm|squid|tinyproxy|vllm", re.IGNORECASE)
@@ -176,6 +176,11 @@ def _numbers(run: Run) -> Output:
     return DATA
 
 
+def _ps(run: Run) -> Output:
+    """`ps e` (no dash) shows every process's environment."""
+    return Output(ANY, env=any(re.fullmatch(r"[a-z]*e[a-z]*", arg) for arg in run.args))
+
+
 def _pwd(run: Run) -> Output:
     return Output(run.scope.cwd + "\n")
 
@@ -197,18 +202,22 @@ def _command(run: Run) -> Output:
 
 HANDLERS: Mapping[str, Callable[[Run], Output]] = {
     **dict.fromkeys(
-        (
-            ": true false exit return break continue sleep wait jobs fg bg disown umask ulimit shopt hash let history "
-            "times getopts logger clear tput reset sync stty local typeset complete bind help enable dirs popd"
-        ).split(),
+        names(
+            ": true false exit return break continue sleep wait jobs fg bg disown umask ulimit shopt hash let "
+            "history times getopts logger clear tput reset sync stty local typeset complete bind help enable dirs "
+            "popd"
+        ),
         _quiet,
     ),
     **dict.fromkeys(
-        "seq date expr uname whoami id hostname nproc arch tty uuidgen cal free uptime bc dc factor numfmt df ps top pgrep lscpu locale getconf figlet cowsay yes".split(),
+        names(
+            "seq date expr uname whoami id hostname nproc arch tty uuidgen cal free uptime bc dc factor numfmt df "
+            "ps top pgrep lscpu locale getconf figlet cowsay yes"
+        ),
         _numbers,
     ),
-    **dict.fromkeys("kill pkill killall skill xkill".split(), _kill),
-    **dict.fromkeys("basename dirname realpath readlink".split(), _name_piece),
+    **dict.fromkeys(names("kill pkill killall skill xkill"), _kill),
+    **dict.fromkeys(names("basename dirname realpath readlink"), _name_piece),
     **dict.fromkeys(("cd", "pushd", "chdir"), _cd),
     **dict.fromkeys(("test", "[", "[["), _test),
     **dict.fromkeys(("which", "type", "whereis"), _which),
@@ -224,6 +233,7 @@ HANDLERS: Mapping[str, Callable[[Run], Output]] = {
     "compgen": _compgen,
     "printenv": _printenv,
     "rev": _rev,
+    "ps": _ps,
     "pwd": _pwd,
     "mktemp": _mktemp,
     "command": _command,

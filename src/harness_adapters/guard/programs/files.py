@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from harness_adapters.guard.facts import Creates, Deletes, Opaque, Reads, Writes
 from harness_adapters.guard.machine import DATA, NOTHING, Output, Run
 from harness_adapters.guard.programs.generic import add_path, connect_urls, path_arguments, split_options
-from harness_adapters.guard.values import ANY, DEEP, MADE, is_known
+from harness_adapters.guard.values import ANY, DEEP, MADE, is_known, names
 
 _PATCHED = re.compile(r"^(?:---|\+\+\+|\*\*\*) +(?:[ab]/)?([^\t\n]+)", re.MULTILINE)
 _PATCHED_HEADER = re.compile(
@@ -226,12 +226,12 @@ def _editor(run: Run) -> Output:
 
 HANDLERS: Mapping[str, Callable[[Run], Output]] = {
     **dict.fromkeys(("cp", "mv", "install", "gcp", "gmv"), _copy),
-    **dict.fromkeys("rm unlink shred srm trash trash-put wipe".split(), _remove),
-    **dict.fromkeys("touch truncate chmod chown chgrp chattr setfacl setfattr fallocate".split(), _change),
-    **dict.fromkeys("tar bsdtar gtar unzip zip cpio 7z 7za unar".split(), _archive),
-    **dict.fromkeys("gzip bzip2 xz lz4 pigz compress".split(), _compress),
-    **dict.fromkeys("mount umount losetup".split(), _mount),
-    **dict.fromkeys("ed ex vi vim nano emacs nvim".split(), _editor),
+    **dict.fromkeys(names("rm unlink shred srm trash trash-put wipe"), _remove),
+    **dict.fromkeys(names("touch truncate chmod chown chgrp chattr setfacl setfattr fallocate"), _change),
+    **dict.fromkeys(names("tar bsdtar gtar unzip zip cpio 7z 7za unar"), _archive),
+    **dict.fromkeys(names("gzip bzip2 xz lz4 pigz compress"), _compress),
+    **dict.fromkeys(names("mount umount losetup"), _mount),
+    **dict.fromkeys(names("ed ex vi vim nano emacs nvim"), _editor),
     "ln": _link,
     "link": _link,
     "dd": _dd,

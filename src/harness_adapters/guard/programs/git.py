@@ -8,10 +8,10 @@ from harness_adapters.guard.facts import Connects, Creates, Deletes, Evades, Rea
 from harness_adapters.guard.machine import DATA, Output, Run, Scope
 from harness_adapters.guard.programs.files import add_patch
 from harness_adapters.guard.programs.generic import add_path, connect_urls, split_options
-from harness_adapters.guard.values import ANY, DEEP
+from harness_adapters.guard.values import ANY, DEEP, names
 
-_NETWORK = frozenset("clone fetch pull push ls-remote submodule remote archive request-pull lfs".split())
-_WHOLE_TREE = frozenset("merge rebase cherry-pick revert am pull bisect read-tree checkout-index".split())
+_NETWORK = frozenset(names("clone fetch pull push ls-remote submodule remote archive request-pull lfs"))
+_WHOLE_TREE = frozenset(names("merge rebase cherry-pick revert am pull bisect read-tree checkout-index"))
 
 
 def _git(run: Run) -> Output:
@@ -67,11 +67,7 @@ def _checkout(run: Run) -> None:
         return
     paths = _paths_after_dashes(run.args)
     if paths is None:
-        paths = (
-            operands
-            if run.name == "git restore"
-            else [o for o in operands[1:]] or [o for o in operands if "." in o or "/" in o]
-        )
+        paths = operands if run.name == "git restore" else operands[1:] or [o for o in operands if "." in o or "/" in o]
         if run.name == "git switch":
             paths = []
     if run.name == "git restore" and "--staged" in options and "--worktree" not in options:
@@ -149,7 +145,7 @@ def _config(run: Run) -> None:
         or operands[0] in ("get", "list")
     )
     key = operands[1] if operands[0] in ("get", "set", "unset") and len(operands) > 1 else operands[0]
-    removes = any(arg.startswith("--unset") or arg.startswith("--remove") for arg in run.args)
+    removes = any(arg.startswith(("--unset", "--remove")) for arg in run.args)
     if "proxy" in key.lower() and (removes or not reads):
         run.add(Evades("git config", f"changes {key}"))
     elif "credential" in key.lower() and reads:
@@ -163,7 +159,7 @@ def _credential(run: Run) -> None:
 
 
 def _fetch(run: Run) -> None:
-    if run.name == "git clone" or run.name == "git submodule" and "update" not in run.args:
+    if run.name == "git clone" or (run.name == "git submodule" and "update" not in run.args):
         return
     remotes = [arg for arg in run.args if not arg.startswith("-")]
     known_local = remotes and remotes[0].startswith(("/", ".", "file:"))

@@ -1,4 +1,4 @@
-"""Interpreters: shells, Python, and languages that are only scanned. Their code comes from `-c`, a file or the input."""
+"""Interpreters: shells, Python, and languages that are only scanned. Code comes from `-c`, a file or the input."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from harness_adapters.guard.programs import readers
 from harness_adapters.guard.programs.generic import add_path, connect_urls, path_arguments
 from harness_adapters.guard.python_code import python_facts
 from harness_adapters.guard.script_text import awk_facts, script_facts
-from harness_adapters.guard.values import ANY, MADE, hides, is_known
+from harness_adapters.guard.values import ANY, MADE, hides, is_known, names
 
 _SHELL_VALUES = frozenset(("-o", "+o", "-O", "+O", "--rcfile", "--init-file"))
 
@@ -71,7 +71,7 @@ def _script_file(run: Run, name: str, arguments: list[str]) -> Output:
 
 
 def _piped_script(run: Run) -> Output:
-    """A script on the standard input. What a declared host sends or a plain file holds is not hidden; a decoder's is."""
+    """A script on the standard input. What a declared host or a plain file holds is not hidden; a decoder's is."""
     text = run.stdin.text
     if not text:
         return DATA
@@ -163,8 +163,10 @@ def _module(run: Run, module: str, args: list[str]) -> Output:
 
 
 _PYTHON_PROGRAMS = frozenset(
-    "pip pytest unittest nose2 coverage tox nox ruff black isort mypy flake8 pylint autopep8 yapf uv pipx true mkdir jq keyring "
-    "twine pre-commit poetry hatch doctest httpie".split()
+    names(
+        "pip pytest unittest nose2 coverage tox nox ruff black isort mypy flake8 pylint autopep8 yapf uv "
+        "pipx true mkdir jq keyring twine pre-commit poetry hatch doctest httpie"
+    )
 )
 
 
@@ -223,12 +225,12 @@ def _awk(run: Run) -> Output:
 
 
 HANDLERS: Mapping[str, Callable[[Run], Output]] = {
-    **dict.fromkeys("sh bash zsh dash ksh ash fish rbash".split(), _shell),
+    **dict.fromkeys(names("sh bash zsh dash ksh ash fish rbash"), _shell),
     **dict.fromkeys((".", "source"), _source),
-    **dict.fromkeys("python pypy ipython python3 bpython".split(), _python),
+    **dict.fromkeys(names("python pypy ipython python3 bpython"), _python),
     **dict.fromkeys(
-        "node nodejs perl ruby php lua deno bun Rscript R julia osascript tclsh groovy scala swift elixir".split(),
+        names("node nodejs perl ruby php lua deno bun Rscript R julia osascript tclsh groovy scala swift elixir"),
         _other,
     ),
-    **dict.fromkeys("awk gawk mawk nawk".split(), _awk),
+    **dict.fromkeys(names("awk gawk mawk nawk"), _awk),
 }

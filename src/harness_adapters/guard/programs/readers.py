@@ -20,7 +20,7 @@ from harness_adapters.guard.programs.generic import (
     path_arguments,
     split_options,
 )
-from harness_adapters.guard.values import ANY, MADE, ONE, STAR, hides, is_known
+from harness_adapters.guard.values import ANY, MADE, ONE, STAR, hides, is_known, names
 
 _SECRET_NAMES = (
     "HF_TOKEN",
@@ -131,8 +131,9 @@ def _uniq(run: Run) -> Output:
 
 
 def _grep(run: Run) -> Output:
-    takes = "-e -f -m -A -B -C -d -D --include --exclude --exclude-dir --regexp --file --max-count --color -g -t -T --glob --type -r"
-    takes = takes if run.name in ("rg", "ag") else takes.replace(" -g -t -T --glob --type -r", "")
+    takes = "-e -f -m -A -B -C -d -D --include --exclude --exclude-dir --regexp --file --max-count --color"
+    if run.name in ("rg", "ag"):
+        takes += " -g -t -T --glob --type -r"
     options, operands = split_options(run.args, takes)
     patterns = options.get("-e", []) + options.get("--regexp", [])
     for file in options.get("-f", []) + options.get("--file", []):
@@ -251,11 +252,6 @@ def _sed(run: Run) -> Output:
     )
 
 
-def _pytest(run: Run) -> Output:
-    """A test runner: reads its tests, writes where options say so; plugins and ini files from the command line are read."""
-    return reads_arguments(run)
-
-
 def _checker(run: Run) -> Output:
     """Linters and formatters: readers unless an option asks for changes."""
     changes = {"--fix", "--write", "-w", "--in-place", "-i", "--fix-only", "--unsafe-fixes", "--apply"}
@@ -284,29 +280,33 @@ def _tee(run: Run) -> Output:
 
 HANDLERS: Mapping[str, Callable[[Run], Output]] = {
     **dict.fromkeys(
-        (
-            "less more bat batcat tac nl od hexdump strings md5sum sha1sum sha256sum sha512sum cksum b2sum sum diff cmp comm "
-            "diff3 sdiff colordiff vimdiff iconv zcat zless zgrep bzcat xzcat jq yq xmllint csvlook csvcut csvstat csvsort csvgrep mlr "
-            "pdftotext view pygmentize ldd nm objdump readelf size look sqlite3 shasum "
-            "make cmake ninja meson npm pnpm yarn bun deno tsc cargo rustc go gcc g++ cc clang clang++ javac java mvn gradle "
-            "dotnet gem bundle rake composer poetry hatch pdm jest vitest mocha tap ava pre-commit hyperfine"
-        ).split(),
+        names(
+            "less more bat batcat tac nl od hexdump strings md5sum sha1sum sha256sum sha512sum cksum b2sum sum "
+            "diff cmp comm diff3 sdiff colordiff vimdiff iconv zcat zless zgrep bzcat xzcat jq yq xmllint csvlook "
+            "csvcut csvstat csvsort csvgrep mlr pdftotext view pygmentize ldd nm objdump readelf size look "
+            "sqlite3 shasum make cmake ninja meson tsc rustc gcc g++ cc clang "
+            "clang++ javac java mvn gradle dotnet bundle rake hatch jest vitest mocha tap "
+            "ava pre-commit hyperfine"
+        ),
         reads_arguments,
     ),
-    **dict.fromkeys("paste join column fold fmt expand unexpand shuf pr csplit split ts".split(), _filter),
+    **dict.fromkeys(names("paste join column fold fmt expand unexpand shuf pr csplit split ts"), _filter),
     **dict.fromkeys(("head", "tail"), _head),
-    **dict.fromkeys("grep egrep fgrep rg ag ack rgrep zgrep".split(), _grep),
+    **dict.fromkeys(names("grep egrep fgrep rg ag ack rgrep zgrep"), _grep),
     **dict.fromkeys(
-        "ls stat file du tree exa eza lsattr getfacl mkdir rmdir locate mountpoint dir vdir lsof".split(), _list
+        names("ls stat file du tree exa eza lsattr getfacl mkdir rmdir locate mountpoint dir vdir lsof"), _list
     ),
     **dict.fromkeys(("base64", "base32", "xxd"), _base64),
-    **dict.fromkeys("gunzip zstd unxz bunzip2 uudecode basenc gpg".split(), _decoder),
+    **dict.fromkeys(names("gunzip zstd unxz bunzip2 uudecode basenc gpg"), _decoder),
     **dict.fromkeys(
-        "pytest py.test nosetests nose2 tox nox unittest doctest coverage behave robot ctest bats phpunit rspec".split(),
-        _pytest,
+        names("pytest py.test nosetests nose2 tox nox unittest doctest coverage behave robot ctest bats phpunit rspec"),
+        reads_arguments,
     ),
     **dict.fromkeys(
-        "ruff flake8 mypy pylint pyright bandit black isort yapf autopep8 autoflake eslint prettier shellcheck gofmt rustfmt clang-format pyflakes pycodestyle".split(),
+        names(
+            "ruff flake8 mypy pylint pyright bandit black isort yapf autopep8 autoflake eslint prettier "
+            "shellcheck gofmt rustfmt clang-format pyflakes pycodestyle"
+        ),
         _checker,
     ),
     "cat": _cat,

@@ -8,20 +8,20 @@ from collections.abc import Callable, Mapping
 from harness_adapters.guard.facts import Deletes, Evades, Lists, Opaque, Reads, SeeksSecret, SetsEnv, Writes
 from harness_adapters.guard.machine import DATA, Output, Run
 from harness_adapters.guard.programs.generic import add_path
-from harness_adapters.guard.values import ANY, DEEP, MADE, ONE, STAR, hides
+from harness_adapters.guard.values import ANY, DEEP, MADE, ONE, STAR, hides, names
 
 _VALUE_OPTIONS: Mapping[str, frozenset[str]] = {
-    "sudo": frozenset("-u -g -h -p -C -r -t -D".split()),
+    "sudo": frozenset(names("-u -g -h -p -C -r -t -D")),
     "doas": frozenset(("-u", "-C")),
-    "timeout": frozenset("-s -k --signal --kill-after".split()),
+    "timeout": frozenset(names("-s -k --signal --kill-after")),
     "nice": frozenset(("-n",)),
-    "ionice": frozenset("-c -n -p".split()),
-    "stdbuf": frozenset("-i -o -e".split()),
-    "time": frozenset("-f -o --format --output".split()),
-    "strace": frozenset("-e -o -p -s".split()),
-    "ltrace": frozenset("-e -o -p -s".split()),
-    "watch": frozenset("-n -d --interval".split()),
-    "flock": frozenset("-w -E".split()),
+    "ionice": frozenset(names("-c -n -p")),
+    "stdbuf": frozenset(names("-i -o -e")),
+    "time": frozenset(names("-f -o --format --output")),
+    "strace": frozenset(names("-e -o -p -s")),
+    "ltrace": frozenset(names("-e -o -p -s")),
+    "watch": frozenset(names("-n -d --interval")),
+    "flock": frozenset(names("-w -E")),
     "chrt": frozenset(("-p",)),
     "exec": frozenset(("-a",)),
     "prlimit": frozenset(),
@@ -141,7 +141,7 @@ def _find(run: Run) -> Output:
         ):
             run.add(SeeksSecret("find", " ".join(names)))
     deep = ANY if excluded else DEEP
-    results = [f"{root.rstrip('/') or ''}/{deep}/{name}" for root in roots for name in names or [STAR]]
+    results = [f"{root.rstrip('/')}/{deep}" + (f"/{name}" if name else "") for root in roots for name in names or [""]]
     if names and any("/" in name for name in names):
         results = [name if name.startswith("/") else f"{roots[0]}/{name.removeprefix('./')}" for name in names]
     if args and "-maxdepth" in args and args[args.index("-maxdepth") + 1 : args.index("-maxdepth") + 2] == ["1"]:
@@ -209,11 +209,13 @@ def _busybox(run: Run) -> Output:
 
 HANDLERS: Mapping[str, Callable[[Run], Output]] = {
     **dict.fromkeys(
-        "sudo doas timeout gtimeout nice ionice stdbuf nohup setsid time strace ltrace watch flock chroot exec unbuffer "
-        "fakeroot chrt taskset prlimit setarch linux64 caffeinate coproc".split(),
+        names(
+            "sudo doas timeout gtimeout nice ionice stdbuf nohup setsid time strace ltrace watch flock chroot "
+            "exec unbuffer fakeroot chrt taskset prlimit setarch linux64 caffeinate coproc"
+        ),
         _wrapper,
     ),
-    **dict.fromkeys("unshare nsenter proxychains proxychains4 torsocks torify tsocks firejail".split(), _isolate),
+    **dict.fromkeys(names("unshare nsenter proxychains proxychains4 torsocks torify tsocks firejail"), _isolate),
     **dict.fromkeys(("busybox", "toybox"), _busybox),
     "env": _env,
     "xargs": _xargs,

@@ -60,7 +60,7 @@ def _variable(name: str, value: str, context: Context) -> str:
         return "the call exempts hosts from the proxy" if outside else ""
     if name in _TRUST_NAMES:
         return "the call changes which certificates are trusted"
-    if name.endswith("_BASE_URL") or name.endswith("_API_BASE"):
+    if name.endswith(("_BASE_URL", "_API_BASE")):
         ends = url_endpoints(value)
         model = url_endpoints(context.policy.model_base_url)
         known = bool(ends) and (ends == model or all(context.allows_host(end.host, end.port) for end in ends))
@@ -70,8 +70,8 @@ def _variable(name: str, value: str, context: Context) -> str:
 
 RULE = Rule(
     name="proxy-bypass",
-    what="Proxy variables emptied or changed, flags that skip the proxy, resolver and route changes, tunnels, the guard "
-    "killed, harness settings edited, and direct calls of the model endpoint or the proxy.",
+    what="Proxy variables emptied or changed, flags that skip the proxy, resolver and route changes, tunnels, the "
+    "guard killed, harness settings edited, and direct calls of the model endpoint or the proxy.",
     why="What does not pass the proxy is not judged. Own servers on the machine need no proxy and stay allowed.",
     caught=Example("bash", {"command": "unset https_proxy; curl -s http://127.0.0.1:9000/"}),
     allowed=Example(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import pairwise
 
 from harness_adapters.guard.facts import (
     Connects,
@@ -30,11 +31,11 @@ _OWN_ENV_FILE = re.compile(r"/\.env(\.[\w-]+)?$")
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether a variable's name says that it holds a credential: whole parts count, so `TOKENIZERS_PARALLELISM` does not."""
+    """Whether a variable's name says that it holds a credential. Whole parts count: not `TOKENIZERS_PARALLELISM`."""
     parts = name.upper().replace("-", "_").split("_")
     if any(part in _SECRET_PARTS for part in parts):
         return not any(part in ("COUNT", "LIMIT", "LENGTH", "TYPE", "ID", "MAX", "MIN", "NUM") for part in parts)
-    return any(left in _KEY_OWNERS and right in ("KEY", "KEYS") for left, right in zip(parts, parts[1:], strict=False))
+    return any(left in _KEY_OWNERS and right in ("KEY", "KEYS") for left, right in pairwise(parts))
 
 
 def check(facts: Sequence[Fact], call: Call, context: Context) -> Finding | None:
@@ -67,8 +68,10 @@ def _reason(fact: Fact, context: Context) -> str:
 
 RULE = Rule(
     name="token-lookup",
-    what="Files that hold credentials, variables whose names say so, dumps of the environment, key stores, metadata services.",
-    why="A sandbox has nothing to sign in to. A model that finds a key can fetch the answer, and the key leaks into the log.",
+    what="Files that hold credentials, variables whose names say so, dumps of the environment, key stores, "
+    "metadata services.",
+    why="A sandbox has nothing to sign in to. A model that finds a key can fetch the answer, and the key leaks into "
+    "the log.",
     caught=Example("bash", {"command": "env | grep -iE 'token|key|secret'"}),
     allowed=Example("bash", {"command": "export TOKENIZERS_PARALLELISM=false; grep -n HF_TOKEN README.md"}),
     check=check,

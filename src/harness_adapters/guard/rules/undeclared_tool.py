@@ -21,8 +21,8 @@ def check(facts: Sequence[Fact], call: Call, context: Context) -> Finding | None
 RULE = Rule(
     name="undeclared-tool",
     what="A call of a tool that the request did not declare, by its exact name.",
-    why="A made-up tool may exist behind the harness (a scoring action, say). Some harnesses repair near names; whoever "
-    "trains decides whether a typing error costs the rollout, so the name is taken as written.",
+    why="A made-up tool may exist behind the harness (a scoring action, say). Some harnesses repair near names; "
+    "whoever trains decides whether a typing error costs the rollout, so the name is taken as written.",
     caught=Example("submit_reward", {"value": 1.0}),
     allowed=Example("bash", {"command": "ls"}),
     check=check,

@@ -1,0 +1,80 @@
+"""Redirects: here-documents, files read and written, and the shell's network devices."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from harness_adapters.guard.facts import Connects, Creates, Opaque, Reads, Writes
+from harness_adapters.guard.hosts import normalise
+from harness_adapters.guard.machine import NOTHING, Machine, Output, Scope
+from harness_adapters.guard.syntax import Source
+from harness_adapters.guard.values import ANY, MADE
+from harness_adapters.guard.words import Words
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+Targets = list[tuple[str, bool]]
+"""Paths that take the output, each with whether it is appended."""
+
+
+class Redirects:
+    """Evaluates redirect nodes for the shell."""
+
+    def __init__(self, machine: Machine, words: Words) -> None:
+        self._machine = machine
+        self._words = words
+
+    def heredoc(self, node: Node, source: Source, scope: Scope) -> Output:
+        """The standard input that a here-document gives."""
+        start = next((child for child in node.children if child.type == "heredoc_start"), None)
+        body = next((child for child in node.children if child.type == "heredoc_body"), None)
+        if body is None or start is None:
+            return NOTHING
+        quoted = any(mark in source.text(start.start_byte, start.end_byte) for mark in "'\"\\")
+        whole = source.text(body.start_byte, body.end_byte)
+        text = whole if quoted else self._words.body(body, source, scope)
+        tabs = any(child.type == "<<-" for child in node.children)
+        if tabs:
+            text = "\n".join(line.lstrip("\t") for line in text.split("\n"))
+        return Output(text)
+
+    def file(self, node: Node, source: Source, scope: Scope, stdin: Output, targets: Targets) -> Output:
+        """Add what one `<`, `>` or `>>` does; the standard input after it."""
+        marks = "".join(child.type for child in node.children if not child.is_named)
+        marks += "".join(source.text(c.start_byte, c.end_byte) for c in node.children if c.type == "ERROR")
+        words = [c for c in node.named_children if c.type not in ("file_descriptor", "ERROR")]
+        for value in [field for word in words for field in self._words.fields(word, source, scope)]:
+            if "/dev/tcp/" in value or "/dev/udp/" in value:
+                self._device(value)
+            elif not value or (value.isdigit() and "&" in marks) or value == "-":
+                continue
+            elif ">" in marks:
+                self._output_file(value, ">>" in marks, scope, targets)
+            else:
+                stdin = self._input_file(value, scope)
+        return stdin
+
+    def _device(self, value: str) -> None:
+        parts = value.split("/dev/")[1].split("/")
+        host = parts[1] if len(parts) > 1 else ""
+        self._machine.add(
+            Connects("/dev/" + parts[0], normalise(host), parts[2] if len(parts) > 2 and parts[2].isdigit() else "")
+        )
+
+    def _output_file(self, value: str, append: bool, scope: Scope, targets: Targets) -> None:
+        if MADE in value:
+            self._machine.add(Opaque(">", "path"))
+        for cwd in scope.cwds:
+            path = self._machine.path(value, cwd)
+            if path.startswith("/dev/") and "\x00" not in path:
+                continue
+            self._machine.add(Writes(">>", path) if append else Creates(">", path))
+            targets.append((path, append))
+
+    def _input_file(self, value: str, scope: Scope) -> Output:
+        path = self._machine.path(value, scope.cwd)
+        for cwd in scope.cwds:
+            self._machine.add(Reads("<", self._machine.path(value, cwd)))
+        content = self._machine.files.contents.get(path)
+        return Output(content if content is not None else ANY, plain=content is None)
