@@ -54,13 +54,9 @@ class Trie:
     @cached_property
     def detachable(self) -> int:
         """How many nodes at the root every row passes through before the first node that predicts a trained token."""
-        return min(self._root_chain(), int(self.term_nodes.min()))
-
-    def _root_chain(self) -> int:
-        """How many nodes from the root on are ancestors of, or are, every later node."""
-        chained = self.ends == len(self)
-        chained[1:] &= self.parents[1:] == np.arange(len(self) - 1)
-        return int(np.argmin(np.append(chained, False)))
+        # In depth-first order the leading nodes whose subtree reaches the end are a chain with all else below it.
+        chain = int(np.argmin(np.append(self.ends == len(self), False)))
+        return min(chain, int(self.term_nodes.min()))
 
     def path(self, node: int) -> Indices:
         """The proper ancestors of `node`, root first: int64 [depth of node]."""
