@@ -57,7 +57,7 @@ def row(
     tokens: list[int], trained: list[bool], *, advantage: float = 1.0, old: float = -4.0, name: str = "r"
 ) -> TrainRow:
     """A row whose trained tokens all have the old log-prob `old`."""
-    marks = tuple([False, *trained[1:]])
+    marks = (False, *trained[1:])
     return TrainRow(name, tuple(tokens), marks, tuple(old if mark else 0.0 for mark in marks), advantage)
 
 

@@ -96,6 +96,7 @@ class Trainer:
 
         `temperature` defaults to the sampling temperature. Raises TrainingError for a row over the token budget.
         """
+        self._refuse_bad(rows)
         packing = pack(rows, self.config.max_unique_tokens)
         if packing.dropped:
             raise TrainingError(*_over_budget(rows, packing, self.config.max_unique_tokens))
@@ -165,17 +166,26 @@ class Trainer:
         )
 
     def _pack(self, rows: Sequence[TrainRow]) -> Packing:
-        for row in rows:
-            if not all(map(math.isfinite, (row.advantage, *row.logprobs))):
-                raise TrainingError(
-                    f"rollout {row.rollout} has a non-finite advantage or log-prob", "drop it and report the engine"
-                )
+        self._refuse_bad(rows)
         packing = pack(rows, self.config.max_unique_tokens)
         if packing.dropped:
             logger.warning("%s", ": ".join(_over_budget(rows, packing, self.config.max_unique_tokens)))
         if not packing.tries:
             raise TrainingError("no row to train on", "every row was empty or longer than trainer.max_unique_tokens")
         return packing
+
+    def _refuse_bad(self, rows: Sequence[TrainRow]) -> None:
+        vocabulary = self.model.get_input_embeddings().weight.shape[0]
+        for row in rows:
+            if not all(map(math.isfinite, (row.advantage, *row.logprobs))):
+                raise TrainingError(
+                    f"rollout {row.rollout} has a non-finite advantage or log-prob", "drop it and report the engine"
+                )
+            if row.token_ids and not 0 <= min(row.token_ids) <= max(row.token_ids) < vocabulary:
+                raise TrainingError(
+                    f"rollout {row.rollout} has a token outside the model's vocabulary of {vocabulary}",
+                    "its session was played with another model",
+                )
 
     def _detached_prefix(self, packing: Packing) -> forward.DetachedPrefix | None:
         length = forward.shared_prefix_length(packing.tries) if self.config.detach_prefix else 0
