@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -36,6 +37,13 @@ def host_processes(marker: str) -> list[int]:
             except OSError:
                 continue
     return found
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not holds():
+        assert time.monotonic() < deadline, "it did not come about within 10 s"
+        time.sleep(0.05)
 
 
 def fake_bwrap(folder: Path, script: str) -> Path:
@@ -239,13 +247,10 @@ asyncio.run(main())
     assert host.stdout is not None
     assert host.stdout.readline() == b"up\n"
     pattern = marker.replace(" ", "\0")
-    assert len(host_processes(pattern)) == 6
+    wait_until(lambda: len(host_processes(pattern)) == 6)
     host.send_signal(signal.SIGKILL)
     host.wait()
-    deadline = time.monotonic() + 10
-    while host_processes(pattern) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert host_processes(pattern) == []
+    wait_until(lambda: host_processes(pattern) == [])
 
 
 def test_reused_descriptor_numbers_never_mute_the_next_sandbox(inside: Inside) -> None:
@@ -300,6 +305,46 @@ def test_many_start_at_once(inside: Inside) -> None:
             await asyncio.gather(*(sandbox.kill() for sandbox in sandboxes))
 
     assert asyncio.run(scenario()) < 30
+
+
+def test_running_out_of_descriptors_is_an_infrastructure_error_that_leaks_none(inside: Inside) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    failures = []
+
+    async def attempt(room: int) -> None:
+        sandbox = open_sandbox("bubblewrap", SandboxSpec())
+        gap = os.dup(0)
+        os.close(gap)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (gap + room, hard))
+        try:
+            await sandbox.start()
+            await sandbox.exec(["true"], timeout=10)
+            (await sandbox.listen(18700)).close()
+        except InfraError as error:
+            failures.append(str(error))
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            await sandbox.kill()
+
+    rooms = range(1, 26, 2)
+    with filled_descriptor_gaps():
+        for room in rooms:
+            with no_descriptor_lost():
+                asyncio.run(attempt(room))
+    assert 3 < len(failures) < len(rooms)
+    assert all("Too many open files" in failure or "open-files" in failure for failure in failures)
+
+
+@contextmanager
+def filled_descriptor_gaps() -> Iterator[None]:
+    """Every number below the highest one in use is taken, so that a limit on numbers is a limit on the count."""
+    highest = max(map(int, os.listdir("/proc/self/fd")))
+    fillers = [os.dup(0)]
+    while fillers[-1] < highest:
+        fillers.append(os.dup(0))
+    yield
+    for filler in fillers:
+        os.close(filler)
 
 
 def test_an_ordinary_user_needs_no_privileges(inside: Inside) -> None:

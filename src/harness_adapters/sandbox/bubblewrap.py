@@ -14,6 +14,7 @@ the executor's user and may end or stop it, which ends only their own sandbox.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import socket
@@ -167,11 +168,17 @@ class BubblewrapSandbox:
             self._pipes = {pipe for pipe in self._pipes if pipe.open}
 
     def _open_streams(self, request: bytes, stdin: bytes, output_limit: int) -> _Streams:
-        streams = _Streams(
-            sealed_memory(request), sealed_memory(stdin), OutputPipe(output_limit), OutputPipe(output_limit)
-        )
-        self._pipes |= {streams.stdout, streams.stderr}
-        return streams
+        with contextlib.ExitStack() as undo:
+            request_fd = sealed_memory(request)
+            undo.callback(os.close, request_fd)
+            stdin_fd = sealed_memory(stdin)
+            undo.callback(os.close, stdin_fd)
+            stdout = OutputPipe(output_limit)
+            undo.callback(stdout.close)
+            stderr = OutputPipe(output_limit)
+            undo.pop_all()
+        self._pipes |= {stdout, stderr}
+        return _Streams(request_fd, stdin_fd, stdout, stderr)
 
     async def _outcome(
         self, control: ControlChannel, number: int, reply: asyncio.Future[Reply], streams: _Streams, timeout: float
@@ -232,12 +239,14 @@ class BubblewrapSandbox:
 
     async def listen(self, port: int) -> socket.socket:
         """See `protocol.Sandbox.listen`. Raises InfraError when the port is taken inside."""
-        number, reply = await self._running().ask("listen", port=port)
+        control = self._running()
+        number, reply = await control.ask("listen", port=port)
+        answer: Reply | None = None
         try:
             answer = await self._answer(reply)
         finally:
-            if not reply.done():
-                self._running().forget(number)
+            if answer is None:
+                control.disown(number, reply)
         if len(answer.descriptors) != 1:
             raise SandboxEnded("the sandbox's executor sent no listener")
         listener = socket.socket(fileno=answer.descriptors[0])

@@ -78,6 +78,13 @@ class ControlChannel:
         if future is not None:
             future.cancel()
 
+    def disown(self, number: int, reply: asyncio.Future[Reply]) -> None:
+        """`forget`, and close the descriptors of a reply that came but that nobody will take."""
+        self.forget(number)
+        if reply.done() and not reply.cancelled() and reply.exception() is None:
+            for descriptor in reply.result().descriptors:
+                os.close(descriptor)
+
     def close(self, reason: str) -> None:
         """End the channel; everything still waited for raises SandboxEnded with the reason. Idempotent."""
         self.ended = self.ended or reason

@@ -22,6 +22,7 @@ Invariants
 from __future__ import annotations
 
 import ctypes
+import gc
 import json
 import os
 import resource
@@ -41,7 +42,7 @@ HIGHEST_DESCRIPTOR = 1 << 20
 WRITABLE_MOUNTS = ("/", "/tmp", "/dev/shm")
 PR_SET_DUMPABLE = 4
 PR_SET_CHILD_SUBREAPER = 36
-MIB = 1 << 20
+LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class Command:
@@ -199,10 +200,10 @@ class Executor:
             signal.signal(number, signal.SIG_DFL)
         # Ignored, so that a write beyond the file limit is an error a program names, not a silent death.
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        resource.setrlimit(resource.RLIMIT_FSIZE, (self._settings["file"],) * 2)
+        lower_limit(resource.RLIMIT_CORE, 0)
+        lower_limit(resource.RLIMIT_FSIZE, self._settings["file"])
         if self._settings["nproc"]:
-            resource.setrlimit(resource.RLIMIT_NPROC, (self._settings["nproc"],) * 2)
+            lower_limit(resource.RLIMIT_NPROC, self._settings["nproc"])
         try:
             os.chdir(request["cwd"])
             os.execvpe(request["argv"][0], request["argv"], request["env"])
@@ -289,9 +290,16 @@ def files_in_memory() -> int:
     return used
 
 
+def lower_limit(kind: int, value: int) -> None:
+    """Set both limits, but never above a hard limit that the host was under already."""
+    hard = resource.getrlimit(kind)[1]
+    value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+    resource.setrlimit(kind, (value, value))
+
+
 def prctl(option: int, value: int) -> None:
     zero = ctypes.c_ulong(0)
-    if ctypes.CDLL(None, use_errno=True).prctl(option, ctypes.c_ulong(value), zero, zero, zero) != 0:
+    if LIBC.prctl(option, ctypes.c_ulong(value), zero, zero, zero) != 0:
         raise OSError(ctypes.get_errno(), f"prctl {option}")
 
 
@@ -303,6 +311,7 @@ def main() -> None:
     os.closerange(control.fileno() + 1, HIGHEST_DESCRIPTOR)
     prctl(PR_SET_DUMPABLE, 0)
     os.umask(0o022)
+    gc.freeze()  # what exists now is never collected, so that forks share its pages
     executor = Executor(control, json.loads(sys.argv[2]))
     null = os.open("/dev/null", os.O_RDWR)
     for target in (0, 1, 2):

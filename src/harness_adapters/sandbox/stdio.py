@@ -14,13 +14,18 @@ from __future__ import annotations
 import asyncio
 import os
 
+from harness_adapters.errors import InfraError
+
 CHUNK = 1 << 16
 PAUSE_SECONDS = 0.002
 AFTERLIFE_BYTES = 16 << 20
 
 
 class OutputPipe:
-    """`write_fd` is for the command (blocking, close it with `sent`); the read end belongs to the running loop."""
+    """`write_fd` is for the command (blocking, close it with `sent`); the read end belongs to the running loop.
+
+    Raises InfraError when there are no descriptors left.
+    """
 
     def __init__(self, limit: int) -> None:
         self._loop = asyncio.get_running_loop()
@@ -29,7 +34,12 @@ class OutputPipe:
         self._left_to_drain: int | None = None
         self._resume: asyncio.TimerHandle | None = None
         self.truncated = False
-        self._read_fd, self.write_fd = os.pipe()
+        try:
+            self._read_fd, self.write_fd = os.pipe()
+        except OSError as error:
+            raise InfraError(
+                f"cannot make a pipe: {error.strerror}", "raise the open-files limit (ulimit -n)"
+            ) from error
         os.set_blocking(self._read_fd, False)
         self._loop.add_reader(self._read_fd, self._on_readable)
 
