@@ -41,7 +41,7 @@ def guarded(command: Callable[[], int]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="harness-adapters",
-        description="Train one small LoRA adapter per base model and coding-agent harness, with the harness unmodified.",
+        description="Train one small LoRA adapter per base model and coding-agent harness, the harness unmodified.",
         epilog="example: harness-adapters demo --steps 2",
     )
     parser.add_argument("--version", action="version", version=__version__)
@@ -51,10 +51,19 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-
-def _command(commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, what: str, example: str, run: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
+def _command(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser],
+    name: str,
+    what: str,
+    example: str,
+    run: Callable[[argparse.Namespace], int],
+) -> argparse.ArgumentParser:
     parser = commands.add_parser(
-        name, help=what, description=what, epilog=f"example: {example}", formatter_class=argparse.RawDescriptionHelpFormatter
+        name,
+        help=what,
+        description=what,
+        epilog=f"example: {example}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.set_defaults(command=run)
     return parser
@@ -64,10 +73,20 @@ def _add_run_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--steps", type=int, metavar="N", help="GRPO steps (0: warm start only)")
     parser.add_argument("--tasks", type=int, metavar="N", help="size of the training pool")
     parser.add_argument("--seed", type=int, metavar="N", help="seed of tasks, sampling and training")
-    parser.add_argument("--model", metavar="PATH", help="a transformers folder instead of the packaged SmolLM2-135M-Instruct")
+    parser.add_argument(
+        "--model", metavar="PATH", help="a transformers folder instead of the packaged SmolLM2-135M-Instruct"
+    )
     parser.add_argument("--resume", type=Path, metavar="RUN", help="go on with a run directory that was stopped")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="any configuration key, for example trainer.learning_rate=1e-4")
-    parser.add_argument("--runs", type=Path, default=RUNS, metavar="DIR", help="where run directories are made (default: runs)")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="any configuration key, for example trainer.learning_rate=1e-4",
+    )
+    parser.add_argument(
+        "--runs", type=Path, default=RUNS, metavar="DIR", help="where run directories are made (default: runs)"
+    )
 
 
 def _overrides(args: argparse.Namespace) -> list[str]:
@@ -175,7 +194,9 @@ def _serve(args: argparse.Namespace) -> int:
 
 
 def _add_tasks(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    tasks = _command(commands, "tasks", "make task sets", "harness-adapters tasks first-steps my-tasks --train 96", _tasks_usage)
+    tasks = _command(
+        commands, "tasks", "make task sets", "harness-adapters tasks first-steps my-tasks --train 96", _tasks_usage
+    )
     kinds = tasks.add_subparsers(title="task sets", required=True, metavar="SET")
     parser = _command(
         kinds,

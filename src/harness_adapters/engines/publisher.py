@@ -38,7 +38,7 @@ class AdapterHost(Protocol):
 
     async def load_adapter(self, name: str, path: Path) -> None: ...
     async def unload_adapter(self, name: str) -> None: ...
-    async def score(self, model: str, token_ids: Sequence[int]) -> list[float | None]: ...
+    async def score(self, model: str, token_ids: tuple[int, ...] | list[int]) -> list[float | None]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +93,8 @@ def judge_canary(
             told_apart += 1
             limit = min(threshold, SHARE * distance)
         failed = failed or not off <= limit
-    if failed:
-        verdict = "failed"
-    else:
-        verdict = "passed" if told_apart == len(wrong) and wrong else "indistinguishable"
+    proven = bool(wrong) and told_apart == len(wrong)
+    verdict = "failed" if failed else "passed" if proven else "indistinguishable"
     return CanaryReport(verdict, worst, distances, min(tokens, len(flat_right)))
 
 
@@ -138,9 +136,10 @@ class Publisher:
             raise
         if report.verdict == "failed":
             await self._unload(version.name)
+            distances = ", ".join(f"{name} {distance:.3g}" for name, distance in report.distances.items())
             raise EngineError(
-                f"the engine does not serve {version.name}: its log-probs are {report.served:.3g} nats off the trainer's",
-                f"distance to {', '.join(f'{k} {v:.3g}' for k, v in report.distances.items())}; training stops, no session used it",
+                f"the engine does not serve {version.name}: it is {report.served:.3g} nats a token off the trainer",
+                f"distance to {distances}; training stops, no session used it",
             )
         previous, self.current = self.current, version.name
         self._scores[version.name] = right
@@ -154,10 +153,10 @@ class Publisher:
         for ids, start in zip(self._canary.sequences, self._canary.starts, strict=True):
             scores = (await self._host.score(name, ids))[start:]
             served.append(tuple(math.nan if value is None else value for value in scores))
-        wrong = {key: scores for key, scores in self._scores.items() if key != name and key in (BASE_POLICY, self.current)}
-        return judge_canary(
-            CanaryScores(tuple(served)), right, wrong, tokens=self._tokens, threshold=self._threshold
-        )
+        wrong = {
+            key: scores for key, scores in self._scores.items() if key != name and key in (BASE_POLICY, self.current)
+        }
+        return judge_canary(CanaryScores(tuple(served)), right, wrong, tokens=self._tokens, threshold=self._threshold)
 
     @contextlib.contextmanager
     def lease(self, name: str) -> Iterator[str]:
@@ -182,7 +181,6 @@ class Publisher:
     async def _unload(self, name: str) -> None:
         self._loaded.discard(name)
         await asyncio.shield(self._host.unload_adapter(name))
-
 
 
 def _flatten(scores: CanaryScores) -> list[float]:

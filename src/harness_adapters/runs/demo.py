@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import sys
+import warnings
 from pathlib import Path
 
 from harness_adapters.config import RunConfig
@@ -31,6 +33,8 @@ def run_to_the_end(config: RunConfig, parent: Path, resume: Path | None) -> int:
     finished stays and `--resume` goes on from it.
     """
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     run = RunDirectory.resume(resume) if resume is not None else RunDirectory.create(parent, config)
     with run:
         try:

@@ -20,7 +20,7 @@ import fcntl
 import json
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -31,6 +31,7 @@ from harness_adapters.records import Rollout, rollout_from_json
 from harness_adapters.storage import explained, write_atomic
 
 CONFIG = "config.resolved.toml"
+_EVENT_KEYS = ("kind", "time", "seq")
 
 
 class RunDirectory:
@@ -120,10 +121,14 @@ class RunDirectory:
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise RunError(f"{path} is damaged: {error}", "delete it; that session is then done again") from error
 
-    def log_verdict(self, entry: dict[str, Any]) -> None:
-        """Append one guard verdict that was not a plain allow."""
-        self._blocked.write(json.dumps(entry, separators=(",", ":"), default=str) + "\n")
-        self._blocked.flush()
+    def log_verdict(self, entry: Mapping[str, Any]) -> None:
+        """Append a verdict that was not a plain allow to `blocked.jsonl`; a session's counts go to the event log."""
+        if entry.get("kind") != "verdict":
+            self.events.append("guard", **{key: value for key, value in entry.items() if key not in _EVENT_KEYS})
+            return
+        with explained(f"cannot write {self.path / 'blocked.jsonl'}"):
+            self._blocked.write(json.dumps(dict(entry), separators=(",", ":"), default=str) + "\n")
+            self._blocked.flush()
 
     def done(self, stage: str) -> bool:
         return (self.path / ".done" / stage).exists()

@@ -23,7 +23,9 @@ def doctor(*, prepare: bool) -> int:
     checks += asyncio.run(diagnose())
     checks.append(_installed("torch, transformers, peft", _import_training))
     checks.append(_installed("packaged weights", lambda: packaged_gguf().name))
-    checks.append(_installed("pi", lambda: f"{get_harness('pi').version}, {len(get_harness('pi').mounts())} folders to mount"))
+    checks.append(
+        _installed("pi", lambda: f"{get_harness('pi').version}, {len(get_harness('pi').mounts())} folders to mount")
+    )
     for check in checks:
         print(f"{'ok  ' if check.ok else 'FAIL'}  {check.name}: {check.detail}")
         if not check.ok and check.hint:

@@ -42,7 +42,9 @@ KEPT_CHECKPOINTS = 2
 class Learner:
     """Trainer, publisher and run directory of one run, brought to where an earlier process left them."""
 
-    def __init__(self, run: RunDirectory, stack: Stack, sessions: Sequence[Rollout], instructions: dict[str, str]) -> None:
+    def __init__(
+        self, run: RunDirectory, stack: Stack, sessions: Sequence[Rollout], instructions: dict[str, str]
+    ) -> None:
         from harness_adapters.training.checkpoint import latest
         from harness_adapters.training.trainer import Trainer
 
@@ -60,7 +62,11 @@ class Learner:
         )
         publish: PublishConfig = self.config.publish
         self.publisher = Publisher(
-            stack.client, run.folder("adapters"), self.canary, tokens=publish.canary_tokens, threshold=publish.canary_threshold
+            stack.client,
+            run.folder("adapters"),
+            self.canary,
+            tokens=publish.canary_tokens,
+            threshold=publish.canary_threshold,
         )
         self._base_scores = self._scores()
         self.publisher.remember(BASE_POLICY, self._base_scores)
@@ -85,7 +91,7 @@ class Learner:
         steps = warm_start(self.trainer, rows, config, seed=self.config.seed, start_step=self.state["warm_steps"])
         while (metrics := await self._exclusively(lambda: next(steps, None))) is not None:
             self.state["warm_steps"] += 1
-            self.run.events.append("warm_step", step=self.state["warm_steps"], **metrics.to_json())
+            self.run.events.append("warm_step", step=self.state["warm_steps"], metrics=metrics.to_json())
             progress.advance(f"loss {metrics.loss:.3f}, {metrics.unique_tokens} tokens in {metrics.seconds:.0f} s")
             if self.state["warm_steps"] % 5 == 0 or self.state["warm_steps"] == config.steps:
                 await self._checkpoint()
@@ -139,7 +145,10 @@ class Learner:
             await self.publish(step)
 
     async def publish(self, number: int) -> CanaryReport:
-        """Save `adapters/v<number>`, unless it is there, and make it current. Raises EngineError if the canary fails."""
+        """Save `adapters/v<number>`, unless it is there, and make it current.
+
+        Raises EngineError if the canary fails.
+        """
         version = self.version(number)
         folder = self.publisher.folder(version)
         if not folder.exists():
@@ -211,7 +220,9 @@ def _reward_summary(groups: Sequence[Group]) -> dict[str, float]:
     }
 
 
-def _canary(renderer: Renderer, sessions: Sequence[Rollout], instructions: dict[str, str]) -> tuple[Canary, list[TrainRow]]:
+def _canary(
+    renderer: Renderer, sessions: Sequence[Rollout], instructions: dict[str, str]
+) -> tuple[Canary, list[TrainRow]]:
     """Short sequences: a session's instruction as a bare chat, then the completion ids it recorded."""
     sequences: list[tuple[int, ...]] = []
     starts: list[int] = []

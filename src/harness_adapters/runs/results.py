@@ -38,10 +38,11 @@ def print_results(run: RunDirectory) -> None:
 
 
 def _recipe(config: RunConfig) -> dict[str, str]:
+    producer = config.producer
     return {
         "adapter": f"LoRA rank {config.lora.rank}, alpha {config.lora.alpha:g}, all linear layers",
         "warm start": f"{config.warm_start.steps} steps of {config.warm_start.sessions_per_step} oracle sessions",
-        "GRPO": f"{config.trainer.steps} steps, {config.producer.groups_per_step} groups of {config.producer.group_size}",
+        "GRPO": f"{config.trainer.steps} steps of {producer.groups_per_step} groups of {producer.group_size}",
         "learning rate": f"{config.trainer.learning_rate:g}",
         "temperature": f"{config.sampling.temperature:g}",
         "reward": f"verifier + {config.reward.bonus:g}·(1 − calls/{config.reward.bonus_calls}) when solved, blocked 0",

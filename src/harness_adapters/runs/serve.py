@@ -10,8 +10,8 @@ from pathlib import Path
 
 from harness_adapters.config import RunConfig, SamplingConfig, load_config
 from harness_adapters.errors import ConfigError
-from harness_adapters.runs.directory import CONFIG
 from harness_adapters.records import BASE_POLICY
+from harness_adapters.runs.directory import CONFIG
 
 ADAPTER_NAME = "adapter"
 NO_DEADLINE_S = 10 * 365 * 86_400.0
@@ -26,7 +26,9 @@ def find_adapter(path: Path) -> tuple[Path, RunConfig]:
         return path, RunConfig()
     if (path / CONFIG).is_file():
         if not (path / "adapter" / "adapter_config.json").is_file():
-            raise ConfigError(f"{path} has no finished adapter", f"resume it first: harness-adapters demo --resume {path}")
+            raise ConfigError(
+                f"{path} has no finished adapter", f"resume it first: harness-adapters demo --resume {path}"
+            )
         return path / "adapter", load_config(path / CONFIG)
     raise ConfigError(f"{path} is neither a run directory nor a PEFT adapter folder", "look under runs/")
 
@@ -37,7 +39,7 @@ def serve(path: Path, *, model: str, host: str, port: int, base_only: bool) -> i
     if model:
         config = config.model_copy(update={"model": config.model.model_copy(update={"path": model})})
     with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(_serve(adapter, config, host, port, base_only))
+        asyncio.run(_serve(adapter.absolute(), config, host, port, base_only))
     return 0
 
 
@@ -56,7 +58,9 @@ async def _serve(adapter: Path, config: RunConfig, host: str, port: int, base_on
             id=session_id,
             policy=policy,
             tool_map=harness.tool_map,
-            sampling=SamplingConfig(temperature=config.sampling.temperature, top_p=config.sampling.top_p, max_tokens=1024),
+            sampling=SamplingConfig(
+                temperature=config.sampling.temperature, top_p=config.sampling.top_p, max_tokens=1024
+            ),
             max_model_calls=1_000_000,
             deadline=time.monotonic() + NO_DEADLINE_S,
             guard=GuardPolicy.from_mapping({"pack": "user"}),
@@ -68,7 +72,7 @@ async def _serve(adapter: Path, config: RunConfig, host: str, port: int, base_on
 
     async with open_stack(config, model_dir, harness, log_verdict) as stack:
         if not base_only:
-            await stack.client.load_adapter(ADAPTER_NAME, adapter.absolute())
+            await stack.client.load_adapter(ADAPTER_NAME, adapter)
         async with stack.gateway.serve(host, port, session) as url:
             print(f"serving {'the base model' if base_only else adapter} at {url}/v1 (Ctrl-C stops it)")
             print(_pi_settings(url, ALIAS))

@@ -57,7 +57,7 @@ def prepare_harness(config: RunConfig, say: Callable[[str], None]) -> Harness:
     """The run's harness, installed. Raises ConfigError for one that may not be trained with."""
     harness = get_harness(config.harness)
     if harness.name == "scripted":
-        raise ConfigError("the scripted harness is for tests", "train with a real one: harness = \"pi\"")
+        raise ConfigError("the scripted harness is for tests", 'train with a real one: harness = "pi"')
     harness.install(cache_root(), say)
     return harness
 
@@ -89,6 +89,10 @@ async def open_stack(
         prefix_cache_mb=config.engine.prefix_cache_mb,
         threads=config.engine.threads,
     )
-    async with engine.serve() as url, EngineClient(url) as client, Gateway(url, renderer, verdict_log=log_verdict) as gateway:
-        runner = SessionRunner(harness, gateway, bubblewrap, config)
+    async with (
+        engine.serve() as url,
+        EngineClient(url) as client,
+        Gateway(url, renderer, verdict_log=log_verdict) as gateway,
+    ):
+        runner = SessionRunner(harness, gateway, bubblewrap, config, context=engine.positions)
         yield Stack(config, model_dir, harness, renderer, engine, client, gateway, runner)

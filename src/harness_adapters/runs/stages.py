@@ -51,7 +51,9 @@ def task_pools(run: RunDirectory) -> dict[str, list[Task]]:
     source = Path(config.source).expanduser()
     pools = {split: read_tasks(source / split) if (source / split).is_dir() else [] for split in SPLITS}
     if not pools["train"] or not pools["heldout"]:
-        raise ConfigError(f"{source} has no train/ and heldout/ folders of tasks", "harness-adapters tasks first-steps shows the form")
+        raise ConfigError(
+            f"{source} has no train/ and heldout/ folders of tasks", "harness-adapters tasks first-steps shows the form"
+        )
     return pools
 
 
@@ -98,7 +100,9 @@ def _oracle_plans(config: RunConfig, engine: ScriptedEngine, tasks: Sequence[Tas
         name = f"oracle-{task.id}-{style}"
         engine.add(name, [_turn_text(turn) for turn in oracle_turns(task, style)])
         plans.append(
-            SessionPlan(id=name, task=task, group="", policy=name, seed=number, guard=guard_policy(task), tags={"style": style})
+            SessionPlan(
+                id=name, task=task, group="", policy=name, seed=number, guard=guard_policy(task), tags={"style": style}
+            )
         )
     rng.shuffle(plans)
     return plans
@@ -114,7 +118,11 @@ def supervised_sessions(rollouts: Sequence[Rollout]) -> list[list[TrainRow]]:
 
 
 async def evaluate(
-    run: RunDirectory, stack: Stack, policies: Mapping[str, str], pools: Mapping[str, Sequence[Task]], progress: Progress
+    run: RunDirectory,
+    stack: Stack,
+    policies: Mapping[str, str],
+    pools: Mapping[str, Sequence[Task]],
+    progress: Progress,
 ) -> None:
     """One attempt (or `evaluation.attempts`) of every held-out task by every policy, all from one engine.
 
@@ -143,7 +151,9 @@ async def evaluate(
     run.mark_done("evaluate", sessions=len(plans))
 
 
-async def _play(runner: ResumingRunner, config: RunConfig, plans: Sequence[SessionPlan], progress: Progress) -> list[Rollout]:
+async def _play(
+    runner: ResumingRunner, config: RunConfig, plans: Sequence[SessionPlan], progress: Progress
+) -> list[Rollout]:
     seen: list[Rollout] = []
 
     def note(rollout: Rollout) -> None:
