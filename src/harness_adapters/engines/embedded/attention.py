@@ -12,15 +12,20 @@ Asymmetry: decoding writes to the slot pool, filling in writes to the sequence's
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from harness_adapters.engines.embedded.kv import Segment, SlotPool
+
+FloatArray: TypeAlias = npt.NDArray[np.float32]
+IntArray: TypeAlias = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +47,14 @@ class DecodeRow:
     past: tuple[Segment, ...]
     slot: int
     at: int
+
+
+class _Part(NamedTuple):
+    """Attention over a part of the context, not yet normalised: each `[rows, kv_heads, group, 1 or head_dim]`."""
+
+    top: FloatArray
+    total: FloatArray
+    weighted: FloatArray
 
 
 class StepAttention:
@@ -94,75 +107,81 @@ class _Prefill:
 
 
 class _Decode:
+    """In numpy: on one thread, like the products around it (`blas`)."""
+
     def __init__(self, pool: SlotPool, decodes: Sequence[DecodeRow]) -> None:
-        self._pool = pool
+        self._keys, self._values = pool.k.numpy(), pool.v.numpy()
         self.rows = torch.tensor([d.row for d in decodes])
-        self._slots = torch.tensor([d.slot for d in decodes])
-        self._at = torch.tensor([d.at for d in decodes])
-        self._used = max(d.slot for d in decodes) + 1
-        self._longest = max(d.at for d in decodes) + 1
+        self._slots = np.array([d.slot for d in decodes])
+        self._at = np.array([d.at for d in decodes])
+        self._used = int(self._slots.max()) + 1
+        self._longest = int(self._at.max()) + 1
         # Slots that do not decode now borrow row 0 and keep one position open, so that their scores stay finite.
-        self._row_of_slot = torch.zeros(self._used, dtype=torch.long)
-        self._row_of_slot[self._slots] = torch.arange(len(decodes))
-        ends = torch.zeros(self._used, dtype=torch.long)
+        self._row_of_slot = np.zeros(self._used, dtype=np.int64)
+        self._row_of_slot[self._slots] = np.arange(len(decodes))
+        ends = np.zeros(self._used, dtype=np.int64)
         ends[self._slots] = self._at
-        hidden = torch.arange(self._longest)[None, :] > ends[:, None]
-        self._mask = torch.zeros(hidden.shape).masked_fill_(hidden, -math.inf)[:, None, None, :]
-        self._shared = _group_by_segment(decodes)
+        hidden = np.arange(self._longest)[None, :] > ends[:, None]
+        self._mask = np.where(hidden, -np.inf, 0.0).astype(np.float32)[:, None, None, :]
+        self._shared = [
+            (segment.k.numpy(), segment.v.numpy(), rows) for segment, rows in _group_by_segment(decodes).items()
+        ]
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         rows, heads, head_dim = q.shape
         kv_heads = k.shape[1]
-        self._pool.k[layer][self._slots, :, self._at] = k
-        self._pool.v[layer][self._slots, :, self._at] = v
-        query = q.reshape(rows, kv_heads, heads // kv_heads, head_dim) / math.sqrt(head_dim)
-        top, total, out = self._attend_slots(layer, query)
-        for segment, members in self._shared:
-            top, total, out = _merge(segment, layer, query, members, top, total, out)
-        return (out / total).reshape(rows, heads, head_dim)
+        self._keys[layer][self._slots, :, self._at] = k.numpy()
+        self._values[layer][self._slots, :, self._at] = v.numpy()
+        query: FloatArray = q.numpy().reshape(rows, kv_heads, heads // kv_heads, head_dim) * np.float32(head_dim**-0.5)
+        running = self._attend_slots(layer, query)
+        for keys, values, members in self._shared:
+            part = _attend_segment(query[members], keys[layer], values[layer])
+            _merge(running, members, part)
+        return torch.from_numpy(running.weighted / running.total).view(rows, heads, head_dim)
 
-    def _attend_slots(self, layer: int, query: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        slots, kv_heads, positions = self._used, query.shape[1], self._longest
-        by_slot = query[self._row_of_slot].flatten(0, 1)
-        keys = self._pool.k[layer, :slots, :, :positions].flatten(0, 1)
-        values = self._pool.v[layer, :slots, :, :positions].flatten(0, 1)
-        scores = torch.bmm(by_slot, keys.transpose(1, 2)).view(slots, kv_heads, -1, positions).add_(self._mask)
-        top = scores.amax(-1, keepdim=True)
-        weights = scores.sub_(top).exp_()
-        total = weights.sum(-1, keepdim=True)
-        out = torch.bmm(weights.flatten(0, 1), values).view(slots, *query.shape[1:])
-        return top[self._slots], total[self._slots], out[self._slots]
+    def _attend_slots(self, layer: int, query: FloatArray) -> _Part:
+        keys = self._keys[layer, : self._used, :, : self._longest]
+        values = self._values[layer, : self._used, :, : self._longest]
+        scores = query[self._row_of_slot] @ keys.transpose(0, 1, 3, 2)
+        scores += self._mask
+        by_slot = _soft(scores, values)
+        return _Part(by_slot.top[self._slots], by_slot.total[self._slots], by_slot.weighted[self._slots])
 
 
-def _group_by_segment(decodes: Sequence[DecodeRow]) -> list[tuple[Segment, Tensor | None]]:
-    """Each distinct segment with the decode rows that refer to it; None stands for all of them."""
+def _group_by_segment(decodes: Sequence[DecodeRow]) -> dict[Segment, IntArray]:
+    """Each distinct segment with the decode rows that refer to it."""
     members: dict[Segment, list[int]] = {}
     for index, decode in enumerate(decodes):
         for segment in decode.past:
             members.setdefault(segment, []).append(index)
-    return [(s, None if len(rows) == len(decodes) else torch.tensor(rows)) for s, rows in members.items()]
+    return {segment: np.array(rows) for segment, rows in members.items()}
 
 
-def _merge(
-    segment: Segment, layer: int, query: Tensor, members: Tensor | None, top: Tensor, total: Tensor, out: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Add one segment's part to the running (maximum, normaliser, weighted sum), each `[rows, kv_heads, group, …]`."""
-    mine = query if members is None else query[members]
-    rows, kv_heads, group, head_dim = mine.shape
-    stacked = mine.transpose(0, 1).reshape(kv_heads, rows * group, head_dim)
-    scores = torch.bmm(stacked, segment.k[layer].transpose(1, 2))
-    part_top = scores.amax(-1, keepdim=True)
-    weights = scores.sub_(part_top).exp_()
-    by_row = (kv_heads, rows, group, -1)
-    part_total = weights.sum(-1, keepdim=True).view(by_row).transpose(0, 1)
-    part_out = torch.bmm(weights, segment.v[layer]).view(by_row).transpose(0, 1)
-    part_top = part_top.view(by_row).transpose(0, 1)
-    old_top, old_total, old_out = (top, total, out) if members is None else (top[members], total[members], out[members])
-    new_top = torch.maximum(old_top, part_top)
-    keep, add = (old_top - new_top).exp_(), (part_top - new_top).exp_()
-    new_total = old_total * keep + part_total * add
-    new_out = old_out * keep + part_out * add
-    if members is None:
-        return new_top, new_total, new_out
-    top[members], total[members], out[members] = new_top, new_total, new_out
-    return top, total, out
+def _soft(scores: FloatArray, values: FloatArray) -> _Part:
+    """`scores` `[…, rows, positions]`, which is overwritten, and `values` `[…, positions, head_dim]`."""
+    top = scores.max(-1, keepdims=True)
+    scores -= top
+    np.exp(scores, out=scores)
+    return _Part(top, scores.sum(-1, keepdims=True), scores @ values)
+
+
+def _attend_segment(query: FloatArray, keys: FloatArray, values: FloatArray) -> _Part:
+    """`query` `[rows, kv_heads, group, head_dim]` over one segment's layer: one product a head for all its rows."""
+    rows, kv_heads, group, head_dim = query.shape
+    stacked = query.transpose(1, 0, 2, 3).reshape(kv_heads, rows * group, head_dim)
+    part = _soft(stacked @ keys.transpose(0, 2, 1), values)
+
+    def by_row(array: FloatArray) -> FloatArray:
+        return array.reshape(kv_heads, rows, group, -1).transpose(1, 0, 2, 3)
+
+    return _Part(by_row(part.top), by_row(part.total), by_row(part.weighted))
+
+
+def _merge(running: _Part, members: IntArray, part: _Part) -> None:
+    """Add a part to the rows `members` of the running result, in place."""
+    old_top = running.top[members]
+    top = np.maximum(old_top, part.top)
+    keep, add = np.exp(old_top - top), np.exp(part.top - top)
+    running.top[members] = top
+    running.total[members] = running.total[members] * keep + part.total * add
+    running.weighted[members] = running.weighted[members] * keep + part.weighted * add

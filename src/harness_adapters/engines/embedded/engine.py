@@ -22,6 +22,7 @@ from typing import Any
 import torch
 
 from harness_adapters.engines.embedded.batcher import Batcher
+from harness_adapters.engines.embedded.blas import use_one_openblas_thread
 from harness_adapters.engines.embedded.lora import Adapter, read_adapter
 from harness_adapters.engines.embedded.model import LlamaModel, load_module
 from harness_adapters.engines.embedded.prefix_cache import PrefixCache
@@ -42,12 +43,14 @@ class EmbeddedEngine:
     """Serve the Llama-type model of a transformers folder.
 
     `max_batch` sequences run together; `prefix_cache_mb` bounds stored prefixes (0: none); `threads` sets torch's
-    threads (0: leave them). Raises EngineError where the folder cannot be served.
+    threads, which compute prompts (0: leave them); decoding is on one thread (`blas`). Raises EngineError where the
+    folder cannot be served.
     """
 
     def __init__(self, model_dir: Path, *, max_batch: int, prefix_cache_mb: int, threads: int = 0) -> None:
         if threads:
             torch.set_num_threads(threads)
+        use_one_openblas_thread()
         self.model_dir = model_dir
         self.model: Any = load_module(model_dir)
         self._llama = LlamaModel(self.model)

@@ -24,6 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from harness_adapters.engines.embedded.blas import dense
 from harness_adapters.engines.embedded.model import GROUPS, LlamaModel
 from harness_adapters.errors import EngineError
 
@@ -61,7 +62,7 @@ class Adapter:
     def add_to(self, out: Tensor, layer: int, group: str, x: Tensor) -> None:
         pair = self.pairs[layer].get(group)
         if pair is not None:
-            out.addmm_(torch.mm(x, pair[0]), pair[1])
+            out += dense(dense(x, pair[0]), pair[1])
 
 
 def read_adapter(name: str, folder: Path, model: LlamaModel) -> Adapter:

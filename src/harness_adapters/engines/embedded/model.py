@@ -23,6 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from harness_adapters.engines.embedded.blas import dense
 from harness_adapters.engines.embedded.kv import KVShape
 from harness_adapters.errors import EngineError
 
@@ -161,15 +162,6 @@ class LlamaModel:
         first, second = by_head[:, :rotated].chunk(2, dim=-1)
         turned = torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
         return turned[:, : self.heads], turned[:, self.heads :], by_head[:, rotated:]
-
-
-def dense(x: Tensor, weight: Tensor) -> Tensor:
-    """`x @ weight` for `x` `[rows, in]` and `weight` `[in, out]`, both contiguous fp32.
-
-    By numpy's BLAS: on AMD processors it is two to five times as fast as torch's at a few rows, and no slower at many
-    (`bench/engine.py` measures both).
-    """
-    return torch.from_numpy(x.numpy() @ weight.numpy())
 
 
 def _read_layer(layer: Any) -> _Layer:

@@ -7,12 +7,16 @@ set of tokens whose mass reaches top_p, renormalised; Holtzman et al. 2020, arXi
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
+
+FloatArray: TypeAlias = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,29 +30,37 @@ class Draw:
 
 def sample(logits: Tensor, draws: Sequence[Draw]) -> list[tuple[int, float]]:
     """(token, log-prob) for each row of logits fp32 `[rows, vocabulary]`. Draws once from every row's generator."""
-    temperatures = torch.tensor([draw.temperature or 1.0 for draw in draws])
-    logprobs = torch.log_softmax(logits / temperatures[:, None], dim=-1)
-    for row, draw in enumerate(draws):
-        if draw.top_p < 1.0 and draw.temperature:
-            logprobs[row] = _nucleus(logprobs[row], draw.top_p)
-    cumulative = logprobs.exp().cumsum(-1, dtype=torch.float64)
-    uniform = torch.cat([torch.rand(1, generator=draw.generator, dtype=torch.float64) for draw in draws])
-    targets = (uniform * cumulative[:, -1])[:, None]
-    # right=True finds the first entry above the target: a token of probability 0 repeats its predecessor's sum.
-    tokens = torch.searchsorted(cumulative, targets, right=True)[:, 0].clamp_(max=logits.shape[1] - 1)
-    greedy = torch.tensor([draw.temperature == 0 for draw in draws])
-    if bool(greedy.any()):
-        tokens = torch.where(greedy, logits.argmax(-1), tokens)
-    chosen = logprobs.gather(1, tokens[:, None])[:, 0]
-    return list(zip(tokens.tolist(), chosen.tolist(), strict=True))
+    return [_sample_row(row, draw) for row, draw in zip(logits.numpy(), draws, strict=True)]
 
 
-def _nucleus(logprobs: Tensor, top_p: float) -> Tensor:
-    ordered, order = logprobs.sort(descending=True)
-    before = ordered.exp().cumsum(0) - ordered.exp()
-    outside = order[before >= top_p]
-    kept = logprobs.index_fill(0, outside, -math.inf)
-    return kept - kept.logsumexp(0)
+def _sample_row(logits: FloatArray, draw: Draw) -> tuple[int, float]:
+    logprobs = _log_softmax(logits if draw.temperature == 0 else logits / np.float32(draw.temperature))
+    uniform = torch.rand((), generator=draw.generator, dtype=torch.float64).item()
+    if draw.temperature == 0:
+        token = int(logits.argmax())
+        return token, float(logprobs[token])
+    if draw.top_p < 1.0:
+        logprobs = _nucleus(logprobs, draw.top_p)
+    cumulative = np.cumsum(np.exp(logprobs), dtype=np.float64)
+    # The first entry above the target: a token of probability 0 repeats its predecessor's sum and is never that.
+    token = int(np.searchsorted(cumulative, uniform * cumulative[-1], side="right"))
+    token = min(token, len(logits) - 1)
+    return token, float(logprobs[token])
+
+
+def _log_softmax(logits: FloatArray) -> FloatArray:
+    shifted = logits - logits.max()
+    total: FloatArray = shifted - np.log(np.exp(shifted).sum(dtype=np.float64)).astype(np.float32)
+    return total
+
+
+def _nucleus(logprobs: FloatArray, top_p: float) -> FloatArray:
+    order = np.argsort(-logprobs, kind="stable")
+    ordered = np.exp(logprobs[order])
+    before = np.cumsum(ordered, dtype=np.float64) - ordered
+    kept = logprobs.copy()
+    kept[order[before >= top_p]] = -np.inf
+    return _log_softmax(kept)
 
 
 def token_logprobs(logits: Tensor, tokens: Sequence[int]) -> list[float]:
