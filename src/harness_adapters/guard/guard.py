@@ -13,7 +13,7 @@ from collections.abc import Collection
 from harness_adapters.guard.history import declaring_texts, forbidden_globs, replay, seen_text
 from harness_adapters.guard.hosts import declared_in, normalise, url_endpoints
 from harness_adapters.guard.machine import Machine
-from harness_adapters.guard.paths import Globs
+from harness_adapters.guard.paths import Globs, globs_of
 from harness_adapters.guard.places import CREDENTIALS, SETTINGS
 from harness_adapters.guard.policy import GuardPolicy
 from harness_adapters.guard.rules import RULES
@@ -35,10 +35,11 @@ class Guard:
         self._credentials = self._globs(CREDENTIALS)
         self._settings = self._globs(SETTINGS)
         self._own = tuple(url_endpoints(policy.model_base_url) + url_endpoints(policy.http_proxy))
+        self._decisions = {rule.name: policy.decision(rule.name) for rule in RULES}
         self._hosts = frozenset(normalise(host) for host in (*policy.hosts, *policy.registries)) - {""}
 
     def _globs(self, patterns: Collection[str]) -> Globs:
-        return Globs(patterns, cwd=self.policy.cwd, home=self.policy.home)
+        return globs_of(tuple(patterns), self.policy.cwd, self.policy.home)
 
     def judge(self, call: Call, *, declared: Collection[str], messages: Messages) -> Verdict:
         """The verdict on `call`, given the names of the tools that the request declares and its messages (chat form,
@@ -52,7 +53,7 @@ class Guard:
         facts = facts_of(call, self.tools, machine)
         verdict = Verdict(call.id, Decision.ALLOW)
         for rule in RULES:
-            decision = self.policy.decision(rule.name)
+            decision = self._decisions[rule.name]
             if _HARDNESS[decision] <= _HARDNESS[verdict.decision]:
                 continue
             finding = rule.check(facts, call, context)

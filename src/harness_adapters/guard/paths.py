@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from harness_adapters.guard.values import ANY, DEEP, MADE, ONE, STAR, UNSET
+from harness_adapters.guard.values import ANY, DEEP, MADE, ONE, STAR, UNSET, is_known
 
 _PROC_CWD = re.compile(r"^/proc/[^/]+/cwd(?=/|$)")
 _PROC_ROOT = re.compile(r"^/proc/[^/]+/root(?=/|$)")
@@ -70,17 +70,39 @@ class Glob:
 
 
 class Globs:
-    """A set of policy globs to ask paths about."""
+    """A set of policy globs to ask paths about. A path without unknown pieces costs one regular expression."""
 
     def __init__(self, patterns: Iterable[str], *, cwd: str, home: str) -> None:
         self.globs = tuple(glob for pattern in patterns for glob in _compile(pattern, cwd, home))
+        self._exact = re.compile("|".join(_expression(glob) for glob in self.globs) or "(?!)")
 
     def meets(self, path: str, *, deep: bool = False) -> bool:
         """Whether `path` may be (or, when `deep`, may hold) a path that one of the globs names."""
-        if not self.globs:
+        known = is_known(path)
+        if known and self._exact.fullmatch(path):
+            return True
+        if known and not deep:
             return False
         segments = tuple(segment for segment in path.split("/") if segment)
-        return any(_meets(segments, glob) or (deep and _holds(segments, glob)) for glob in self.globs)
+        return any((not known and _meets(segments, glob)) or (deep and _holds(segments, glob)) for glob in self.globs)
+
+
+@lru_cache(maxsize=256)
+def globs_of(patterns: tuple[str, ...], cwd: str, home: str) -> Globs:
+    """The compiled set, made once for equal arguments."""
+    return Globs(patterns, cwd=cwd, home=home)
+
+
+def _expression(glob: Glob) -> str:
+    """A regular expression for known paths; a final `**` stands for the folder itself as well."""
+    parts = []
+    for segment in glob.segments:
+        if segment == DEEP:
+            parts.append("(?:/[^/]+)*")
+        else:
+            escaped = re.escape(segment).replace(re.escape(STAR), "[^/]*").replace(re.escape(ONE), "[^/]")
+            parts.append("/" + escaped)
+    return "".join(parts) or "/"
 
 
 def _compile(pattern: str, cwd: str, home: str) -> list[Glob]:
