@@ -49,7 +49,7 @@ def run_to_the_end(config: RunConfig, parent: Path, resume: Path | None) -> int:
 async def _run(run: RunDirectory) -> None:
     from harness_adapters.runs.learning import Learner, adapter_copy
     from harness_adapters.runs.results import print_results
-    from harness_adapters.runs.stack import open_stack, prepare_harness, prepare_model
+    from harness_adapters.runs.stack import check_machine, open_stack, prepare_harness, prepare_model
     from harness_adapters.runs.stages import evaluate, record_oracles, task_pools
 
     config = run.config
@@ -57,6 +57,7 @@ async def _run(run: RunDirectory) -> None:
         raise ConfigError("the packaged model never solves a task untrained", "keep warm_start.steps above 0")
     progress = Progress(_plan(config))
     progress.say(f"run directory: {run.path}")
+    await check_machine(run.path)
     harness = await asyncio.to_thread(prepare_harness, config, progress.say)
     model_dir = await asyncio.to_thread(prepare_model, config, progress.say)
     pools = task_pools(run)

