@@ -178,7 +178,10 @@ class EngineClient:
     async def _probe_temperature(self, ask: CompletionRequest) -> list[str]:
         """A token drawn at temperature 4 has another log-prob there than at temperature 1, unless it is uniform."""
         hot = CompletionRequest(ask.model, ask.prompt_ids, max_tokens=1, temperature=4.0, seed=0)
-        drawn = await self.complete(hot)
+        try:
+            drawn = await self.complete(hot)
+        except EngineError as error:
+            return [f"it does not sample at temperature 4: {error.message}"]
         try:
             cold = (await self.score(ask.model, (*ask.prompt_ids, *drawn.token_ids)))[-1]
         except EngineError:

@@ -192,10 +192,11 @@ class Batcher:
             if self._should_wait(sequence):
                 continue
             self._waiting.remove(sequence)
+            # Among the running ones before anything can fail: a step that fails answers those.
+            self._running.append(sequence)
             prompt, scored = sequence.request.prompt, sequence.request.prompt_logprobs
             match = Match(None, 0, ()) if scored else self._cache.match(sequence.key, prompt[:-1])
             sequence.begin(self._model.kv_shape, match)
-            self._running.append(sequence)
 
     def _should_wait(self, sequence: Sequence) -> bool:
         if not self._cache.enabled or sequence.request.prompt_logprobs:

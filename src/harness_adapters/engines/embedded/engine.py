@@ -10,6 +10,7 @@ Asymmetry: loading an adapter never waits for the engine; its prefixes are dropp
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import threading
 from collections.abc import AsyncIterator
@@ -130,7 +131,7 @@ class EmbeddedEngine:
             async with listen(self, host, port) as url:
                 yield url
         finally:
-            self.stop()
+            await asyncio.to_thread(self.stop)
 
     def _check_new(self, name: str) -> None:
         if not name:

@@ -71,10 +71,11 @@ class Sequence:
     def begin(self, shape: KVShape, match: Match) -> None:
         """Take over a cache match and make room for the rest of the prompt."""
         self.node, self.referred, self.cached = match.node, match.referred, match.length
-        self.filling = Segment.empty(shape, len(self.request.prompt) - match.referred)
+        filling = Segment.empty(shape, len(self.request.prompt) - match.referred)
         for piece in match.pieces:
-            self.filling.write(self.filled, piece)
+            filling.write(self.filled, piece)
             self.filled += piece.length
+        self.filling = filling
 
     def end_prompt(self, cache: PrefixCache, pool: SlotPool) -> None:
         """The prompt is whole: store it, then refer to its segment if it is long, else copy it into the slot."""

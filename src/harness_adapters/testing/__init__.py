@@ -1,0 +1,1 @@
+"""Parts for tests, ours and our users': tiny models, scripted counterparts, contract suites."""
