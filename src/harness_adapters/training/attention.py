@@ -9,8 +9,8 @@ The function is registered with transformers under `NAME` and receives its plan 
 arguments; it works for every architecture that goes through transformers' attention interface. What changes the
 scores in other ways (sliding window, soft cap, attention sinks) is refused.
 
-Asymmetry: with a detached prefix (`TriePlan.prefix_length` > 0) the queries start after the prefix, and the keys of
-the prefix come from `PrefixStates` instead of the current pass.
+Asymmetry: with a prefix (`TriePlan.prefix`) the queries start after it, and its keys and values come from
+`PrefixStates` instead of the current pass.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from harness_adapters.training.trie import Trie
 
 NAME = "harness_adapters_trie"
 
-LONGEST_BLOCK = 512
+LONGEST_BLOCK = 256
 SHORTEST_BLOCK = 64
 
 
@@ -42,12 +42,20 @@ class PrefixStates:
 
     layers: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
 
+    def followed_by(self, more: PrefixStates) -> PrefixStates:
+        """The states of this prefix and of the nodes right after it."""
+        if not self.layers:
+            return more
+        pairs = {layer: zip(states, more.layers[layer], strict=True) for layer, states in self.layers.items()}
+        joined = {layer: [torch.cat(parts, dim=2) for parts in pair] for layer, pair in pairs.items()}
+        return PrefixStates({layer: (key, value) for layer, (key, value) in joined.items()})
+
 
 @dataclass(frozen=True)
 class Block:
     """Nodes `start .. stop - 1` of the current pass, the earlier nodes of it they may attend to, and the mask.
 
-    `start`, `stop` and `path` (int64 [path]) count from the end of the detached prefix. `mask` is additive,
+    `start`, `stop` and `path` (int64 [path]) count from the end of the prefix. `mask` is additive,
     [stop - start, prefix + path + stop - start], 0 or -inf.
     """
 
@@ -62,7 +70,6 @@ class TriePlan:
     """How one pass attends. `record`, when given, is filled with the keys and values of every layer."""
 
     blocks: tuple[Block, ...]
-    prefix_length: int = 0
     prefix: PrefixStates | None = None
     record: PrefixStates | None = None
 

@@ -25,6 +25,7 @@ from harness_adapters.training.attention import PrefixStates, TriePlan, attendin
 from harness_adapters.training.trie import Indices, Trie, build
 
 HEAD_CHUNK = 256
+PREFIX_CHUNK = 256
 PROBE_TOLERANCE = 1e-3
 
 
@@ -69,12 +70,20 @@ def shared_prefix_length(tries: Sequence[Trie]) -> int:
 
 
 def compute_prefix(model: Any, trie: Trie, length: int) -> DetachedPrefix:
-    """Keys and values of the first `length` nodes of `trie`, which must be a chain, with the current adapter."""
-    record = PrefixStates()
+    """Keys and values of the first `length` nodes of `trie`, which must be a chain, with the current adapter.
+
+    Computed in chunks, so that activations stay in the caches and take no memory to speak of at any length.
+    """
+    states = PrefixStates()
     with torch.no_grad():
-        blocks = plan_blocks(trie, 0, length, prefix_length=0, like=model.get_input_embeddings().weight)
-        _hidden_states(model, trie, 0, length, TriePlan(blocks, record=record))
-    return DetachedPrefix(length, record)
+        for start in range(0, length, PREFIX_CHUNK):
+            stop = min(start + PREFIX_CHUNK, length)
+            blocks = plan_blocks(trie, start, stop, prefix_length=start, like=model.get_input_embeddings().weight)
+            record = PrefixStates()
+            plan = TriePlan(blocks, prefix=states if start else None, record=record)
+            _hidden_states(model, trie, start, stop, plan)
+            states = states.followed_by(record)
+    return DetachedPrefix(length, states)
 
 
 def term_values(model: Any, trie: Trie, *, temperature: float, prefix: DetachedPrefix | None = None) -> TermValues:
@@ -82,7 +91,7 @@ def term_values(model: Any, trie: Trie, *, temperature: float, prefix: DetachedP
     length = prefix.length if prefix is not None else 0
     head = model.get_output_embeddings()
     blocks = plan_blocks(trie, length, len(trie), prefix_length=length, like=model.get_input_embeddings().weight)
-    plan = TriePlan(blocks, prefix_length=length, prefix=prefix.states if prefix is not None else None)
+    plan = TriePlan(blocks, prefix=prefix.states if prefix is not None else None)
     hidden = _hidden_states(model, trie, length, len(trie), plan)
     nodes, term_places = np.unique(trie.term_nodes, return_inverse=True)
     wanted = hidden[torch.from_numpy(nodes - length).to(hidden.device)]
