@@ -190,3 +190,17 @@ def test_a_model_that_changes_its_logits_after_the_head_is_refused_by_measuremen
     torch.manual_seed(0)
     with pytest.raises(TrainingError, match="log-probs differ"):
         _make(Shifted(tiny_model().config))
+
+
+def test_a_prefix_computed_in_chunks_is_the_prefix_computed_at_once(
+    trainer: Trainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trie = build(session_rows(2, 4))
+    whole = forward.compute_prefix(trainer.model, trie, trie.detachable)
+    monkeypatch.setattr(forward, "PREFIX_CHUNK", 7)
+    chunked = forward.compute_prefix(trainer.model, trie, trie.detachable)
+    assert chunked.length == whole.length == trie.detachable
+    for layer, pair in whole.states.layers.items():
+        for one, other in zip(pair, chunked.states.layers[layer], strict=True):
+            assert one.shape[2] == trie.detachable
+            assert torch.allclose(one, other, atol=1e-5)
