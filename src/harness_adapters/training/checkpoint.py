@@ -26,7 +26,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from harness_adapters.errors import TrainingError
-from harness_adapters.storage import atomic_folder
+from harness_adapters.storage import atomic_folder, sha256_file
 from harness_adapters.training import adapter
 
 MANIFEST = "checkpoint.json"
@@ -152,8 +152,7 @@ def latest(folder: Path) -> Latest:
 
 
 def _seal(path: Path) -> dict[str, Any]:
-    with path.open("rb") as file:
-        return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+    return {"bytes": path.stat().st_size, "sha256": sha256_file(path)}
 
 
 def _trainable(peft_model: Any) -> dict[str, torch.nn.Parameter]:

@@ -100,10 +100,11 @@ class Trainer:
         packing = pack(rows, self.config.max_unique_tokens)
         if packing.dropped:
             raise TrainingError(*_over_budget(rows, packing, self.config.max_unique_tokens))
+        divisor = self.temperature if temperature is None else temperature
         result: list[list[float]] = [[] for _ in rows]
         with torch.no_grad():
             for trie in packing.tries:
-                values = forward.term_values(self.model, trie, temperature=temperature or self.temperature).logprobs
+                values = forward.term_values(self.model, trie, temperature=divisor).logprobs
                 for row, value in zip(trie.term_rows.tolist(), values.tolist(), strict=True):
                     result[row].append(value)
         return result
