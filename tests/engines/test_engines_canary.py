@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ TEMPERATURE = 0.8
 
 
 @pytest.fixture
-def model_dir(tmp_path: Path) -> Iterator[Path]:
+def model_dir(tmp_path: Path) -> Path:
     torch.manual_seed(0)
     config = LlamaConfig(
         vocab_size=64,
@@ -38,7 +37,7 @@ def model_dir(tmp_path: Path) -> Iterator[Path]:
         eos_token_id=1,
     )
     LlamaForCausalLM(config).save_pretrained(tmp_path / "model")
-    yield tmp_path / "model"
+    return tmp_path / "model"
 
 
 class Swapped(EngineClient):
