@@ -77,9 +77,10 @@ class ProducerConfig(_Section):
 class TrainerConfig(_Section):
     """GRPO with a clipped ratio and a dual clip for negative advantages.
 
-    `detach_prefix` stops the gradient at the keys and values of the prompt that all rows share: about twice as fast
+    `detach_prefix` stops the gradient at the keys and values of the prompt that all rows share: about 1.4 times as fast
     on a CPU, an approximation (`docs/architecture.md` gives its measured angle to the exact gradient).
-    `keep_per_group` trains only that many best and worst rollouts of a group (0: all).
+    `keep_per_group` trains only that many best and worst rollouts of a group (0: all); their advantages no longer sum
+    to zero, which pushes probability down where most of a group is solved.
     """
 
     steps: int = Field(200, ge=0)

@@ -28,6 +28,7 @@ from harness_adapters.engines.embedded.lora import Adapter, read_adapter
 from harness_adapters.engines.embedded.model import LlamaModel, load_module
 from harness_adapters.engines.embedded.prefix_cache import PrefixCache
 from harness_adapters.engines.embedded.requests import Answer, Generation
+from harness_adapters.engines.embedded.server import listen
 from harness_adapters.errors import EngineError
 from harness_adapters.records import BASE_POLICY
 
@@ -124,8 +125,6 @@ class EmbeddedEngine:
     @asynccontextmanager
     async def serve(self, host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[str]:
         """Start the thread and the HTTP server; yields its URL. Raises EngineError when the port is taken."""
-        from harness_adapters.engines.embedded.server import listen
-
         self.start()
         try:
             async with listen(self, host, port) as url:

@@ -15,15 +15,15 @@ import logging
 import time
 import uuid
 from collections.abc import AsyncIterator, Mapping
+from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Protocol
 
 import orjson
 from aiohttp import web
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from harness_adapters.engines.embedded.engine import EmbeddedEngine
 from harness_adapters.engines.embedded.requests import MIN_TEMPERATURE, Answer, Generation
 from harness_adapters.errors import EngineError
 
@@ -32,6 +32,29 @@ log = logging.getLogger(__name__)
 MAX_BODY = 16 << 20
 
 TokenId = Annotated[int, Field(ge=0, strict=True)]
+
+
+class TokenServer(Protocol):
+    """What this file serves over HTTP: the embedded engine, seen from its routes."""
+
+    model_dir: Path
+
+    @property
+    def vocabulary(self) -> int: ...
+
+    @property
+    def positions(self) -> int: ...
+
+    @property
+    def healthy(self) -> bool: ...
+
+    def models(self) -> list[str]: ...
+
+    def submit(self, name: str, request: Generation) -> Future[Answer]: ...
+
+    def load_adapter(self, name: str, folder: Path) -> None: ...
+
+    def unload_adapter(self, name: str) -> None: ...
 
 
 class _Body(BaseModel):
@@ -69,7 +92,7 @@ class _Refusal(Exception):
 
 
 @asynccontextmanager
-async def listen(engine: EmbeddedEngine, host: str, port: int) -> AsyncIterator[str]:
+async def listen(engine: TokenServer, host: str, port: int) -> AsyncIterator[str]:
     """Serve `engine` while the context is open; yields the URL. Raises EngineError when the port cannot be had."""
     runner = web.AppRunner(_application(engine), handler_cancellation=True, access_log=None, shutdown_timeout=1.0)
     await runner.setup()
@@ -86,7 +109,7 @@ async def listen(engine: EmbeddedEngine, host: str, port: int) -> AsyncIterator[
         await runner.cleanup()
 
 
-def _application(engine: EmbeddedEngine) -> web.Application:
+def _application(engine: TokenServer) -> web.Application:
     routes = _Routes(engine)
     app = web.Application(middlewares=[_errors], client_max_size=MAX_BODY)
     app.router.add_get("/health", routes.health)
@@ -109,7 +132,7 @@ async def _errors(request: web.Request, handler: Any) -> web.StreamResponse:
 
 
 class _Routes:
-    def __init__(self, engine: EmbeddedEngine) -> None:
+    def __init__(self, engine: TokenServer) -> None:
         self._engine = engine
         self._tokenizer = _open_tokenizer(engine.model_dir)
 
