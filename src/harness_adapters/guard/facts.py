@@ -22,7 +22,8 @@ class Fact:
 
     def text(self) -> str:
         """The fact for a person to read: `Writes(/workspace/a.txt) by tee`."""
-        inner = ", ".join(show(str(getattr(self, f.name)), 80) for f in fields(self) if f.name not in ("by", "content"))
+        values = [getattr(self, field.name) for field in fields(self) if field.name != "by"]
+        inner = ", ".join(show(str(value), 80) for value in values if value not in ("", False))
         return f"{type(self).__name__}({inner}) by {show(self.by, 40)}"
 
 

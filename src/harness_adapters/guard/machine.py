@@ -19,6 +19,7 @@ from harness_adapters.guard.values import ANY
 
 MAX_COMMANDS = 2000
 MAX_DEPTH = 60
+MAX_PATH = 4_096
 MAX_CONTENT = 65_536
 """Longer file contents and here-documents are not remembered as scripts."""
 
@@ -73,15 +74,25 @@ class Machine:
         self.home = home
         self.files = files
         self.facts: list[Fact] = []
+        self._found: set[Fact] = set()
         self._commands = 0
         self._depth = 0
 
     def add(self, fact: Fact) -> None:
-        self.facts.append(fact)
+        """Remember a fact; the same one is kept once."""
+        if fact not in self._found:
+            self._found.add(fact)
+            self.facts.append(fact)
+
+    def forget(self, start: int, kind: type[Fact]) -> None:
+        """Drop the facts of one kind that were added from number `start` on."""
+        dropped = [fact for fact in self.facts[start:] if isinstance(fact, kind)]
+        self._found.difference_update(dropped)
+        self.facts[start:] = [fact for fact in self.facts[start:] if not isinstance(fact, kind)]
 
     def path(self, text: str, cwd: str) -> str:
         """The absolute path that `text` names, known links followed."""
-        return follow(absolute(text, cwd, self.home), self.files.links)
+        return follow(absolute(text[:MAX_PATH], cwd, self.home), self.files.links)
 
     def spend(self) -> None:
         """Count one command. Raises Exhausted after `MAX_COMMANDS`."""

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from harness_adapters.guard.values import ANY, DEEP, MADE, ONE, STAR, UNSET, is_known
+from harness_adapters.guard.values import ANY, DEEP, MADE, ONE, STAR, UNSET, hides, is_known
 
 _PROC_CWD = re.compile(r"^/proc/[^/]+/cwd(?=/|$)")
 _PROC_ROOT = re.compile(r"^/proc/[^/]+/root(?=/|$)")
@@ -21,6 +21,7 @@ _RESIDUE = re.compile(
     r"^(\*?\.(py[cod\x04]|log|tmp|swp|orig|rej|bak|class|o)|__pycache__|\.(pytest|mypy|ruff)_cache|\*\.egg-info|\.DS_Store|\*?~)$"
 )
 _MAX_LINKS = 8
+_MAX_SEGMENTS = 64
 _HOLES = (ANY, MADE, UNSET)
 _WILD_CARDS = STAR + ONE + DEEP
 
@@ -138,12 +139,14 @@ def _holds(path: tuple[str, ...], glob: Glob) -> bool:
 
 
 def _meets(path: tuple[str, ...], glob: Glob) -> bool:
+    if len(path) > _MAX_SEGMENTS:
+        return False
     if DEEP in path and glob.is_tree and _RESIDUE.match(path[-1].replace(STAR, "*")):
         return False
     if path and glob.segments[:1] == (DEEP,) and not path[-1].strip(_WILD_CARDS):
         # "Every file here" does not point at a file that may lie anywhere.
         return False
-    if any(segment in _HOLES for segment in path) and not _evidence(path, glob):
+    if any(hides(segment) for segment in path) and not _evidence(path, glob):
         return False
     return _match(path, glob.segments)
 
@@ -158,7 +161,17 @@ def _evidence(path: tuple[str, ...], glob: Glob) -> bool:
         return False
     if len(literal) == 1 and glob.segments[0] != DEEP:
         return path[:1] == (literal[0],)
-    return any(segment[:1] not in (*_HOLES, STAR) and _segments_meet(segment, literal[-1]) for segment in path)
+    return any(_points_at(segment, literal[-1]) for segment in path)
+
+
+def _points_at(segment: str, wanted: str) -> bool:
+    """Whether a segment's known text leads to `wanted`: by how it starts, or by holding all of its literal part."""
+    if not _segments_meet(segment, wanted):
+        return False
+    if segment[:1] not in (*_HOLES, STAR):
+        return True
+    chunk = max(re.split(f"[{_WILD_CARDS}]", wanted), key=len)
+    return len(chunk) > 3 and chunk in segment
 
 
 @lru_cache(maxsize=4096)

@@ -130,6 +130,8 @@ class _Reader:
                             self.environ.set_variable(target.slice, [""])
                 case ast.Assign():
                     self.environ.assigned(node)
+        if self.folder.exhausted:
+            self.run.add(Opaque("python", "size"))
         text = "".join(f"{line}\n" for line in self.printed)
         return text if text and not hides(text) else None
 

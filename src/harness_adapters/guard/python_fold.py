@@ -12,6 +12,7 @@ import os.path
 from harness_adapters.guard.python_methods import METHODS, decode
 from harness_adapters.guard.values import ANY, MADE, STAR, is_known, join, names, union
 
+MAX_STEPS = 20_000
 _MAX_DEPTH = 24
 _MAX_TEXT = 4096
 _DECODERS = frozenset(
@@ -52,7 +53,13 @@ class Folder:
         self._loops: dict[str, list[ast.expr]] = {}
         self._functions: dict[str, ast.FunctionDef | ast.AsyncFunctionDef] = {}
         self._active: set[str] = set()
+        self._steps = 0
         self._collect(tree)
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether the module took more steps than allowed: everything folded after that is unknown."""
+        return self._steps > MAX_STEPS
 
     def _collect(self, tree: ast.Module) -> None:
         calls: list[ast.Call] = []
@@ -139,7 +146,8 @@ class Folder:
 
     def fold(self, node: ast.expr | None, depth: int = 0) -> list[str]:
         """The strings that `node` may be."""
-        if node is None or depth > _MAX_DEPTH:
+        self._steps += 1
+        if node is None or depth > _MAX_DEPTH or self.exhausted:
             return [ANY]
         values = [value[:_MAX_TEXT] for value in self._fold(node, depth + 1)]
         return values or [ANY]

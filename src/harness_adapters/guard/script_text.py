@@ -49,8 +49,10 @@ _PROXY_WORDS = re.compile(
     r"(?:process\.env|ENV)\W{1,4}(?:https?|all|no)_proxy['\"\]}]*\s*=(?!=)|delete\s+process\.env\.\w*proxy",
     re.IGNORECASE,
 )
-_AWK_PRINT = re.compile(r"\b(?:print|printf)\b")
-_AWK_TARGET = re.compile(r"^\s*\(?\s*\"((?:[^\"\\]|\\.)*)\"\s*\)?\s*(\S?)")
+_AWK_TOKEN = re.compile(r"\"(?:[^\"\\]|\\.)*\"|\b(?:print|printf)\b|>>|[>()\[\];}\n]")
+_AWK_LITERAL = re.compile(r"\s*\(?\s*\"((?:[^\"\\]|\\.)*)\"\s*\)?[ \t]*(\S|\n|)")
+_AWK_VARIABLE = re.compile(r"\s*([A-Za-z_]\w*)\s*[;}\n]")
+_MAX_AWK = 8_192
 
 
 def script_facts(run: Run, code: str, language: str, writes: list[str] | None = None) -> None:
@@ -116,6 +118,9 @@ def _commands(run: Run, code: str, literals: list[str]) -> None:
 
 def awk_facts(run: Run, program: str, assignments: list[str], in_place: list[str]) -> None:
     """Adds what an awk program does beside reading its operands: redirects, pipes, commands, the environment."""
+    if len(program) > _MAX_AWK:
+        run.add(Opaque("awk", "size"))
+        return
     if re.search(r"\bin\s+ENVIRON\b", program):
         run.add(DumpsEnv("awk"))
     for match in re.finditer(r"ENVIRON\[\s*\"(\w+)\"", program):
@@ -124,9 +129,7 @@ def awk_facts(run: Run, program: str, assignments: list[str], in_place: list[str
         _network(run, program)
     known = dict(a.split("=", 1) for a in assignments if "=" in a)
     for target, append in _awk_outputs(program):
-        add_path(
-            run, Writes if append else Creates, known.get(target.strip("\x00"), target) if target in known else target
-        )
+        add_path(run, Writes if append else Creates, known.get(target, target))
     for command in re.findall(r"\bsystem\s*\(\s*\"((?:[^\"\\]|\\.)*)\"", program):
         run.shell.script(command.replace('\\"', '"'), run.scope.fork(), DATA)
     for command in re.findall(r"\"((?:[^\"\\]|\\.)*)\"\s*\|\s*getline", program) + re.findall(
@@ -142,32 +145,28 @@ def awk_facts(run: Run, program: str, assignments: list[str], in_place: list[str
 def _awk_outputs(program: str) -> list[tuple[str, bool]]:
     """Targets of `print … > target`: a `>` outside parentheses and strings after a print, as awk's grammar has it."""
     found: list[tuple[str, bool]] = []
-    for match in _AWK_PRINT.finditer(program):
-        depth = 0
-        in_string = False
-        i = match.end()
-        while i < len(program):
-            c = program[i]
-            if in_string:
-                i += 1 if c == "\\" else 0
-                in_string = c != '"'
-            elif c == '"':
-                in_string = True
-            elif c in "([":
-                depth += 1
-            elif c in ")]":
-                depth -= 1
-            elif c in ";}\n" and depth <= 0:
-                break
-            elif c == ">" and depth <= 0:
-                append = program[i + 1 : i + 2] == ">"
-                rest = program[i + (2 if append else 1) :]
-                literal = _AWK_TARGET.match(rest)
-                variable = re.match(r"\s*([A-Za-z_]\w*)\s*[;}\n]", rest)
-                if literal:
-                    found.append((literal[1] + (ANY if literal[2] not in ("", ";", "}", "\n") else ""), append))
-                else:
-                    found.append((variable[1] if variable else ANY, append))
-                break
-            i += 1
+    printing = False
+    depth = 0
+    for match in _AWK_TOKEN.finditer(program):
+        token = match[0]
+        if token in ("print", "printf"):
+            printing, depth = True, 0
+        elif token in "([":
+            depth += 1
+        elif token in ")]":
+            depth -= 1
+        elif token in ";}\n" and depth <= 0:
+            printing = False
+        elif token in (">", ">>") and printing and depth <= 0:
+            printing = False
+            found.append((_awk_target(program, match.end()), token == ">>"))
     return [(target, append) for target, append in found if not target.startswith("/dev/std")]
+
+
+def _awk_target(program: str, start: int) -> str:
+    """The file name after a `>`: a literal, a variable's name, or unknown; a literal that goes on ends in `ANY`."""
+    literal = _AWK_LITERAL.match(program, start)
+    if literal:
+        return literal[1] + (ANY if literal[2] not in ("", ";", "}", "\n") else "")
+    variable = _AWK_VARIABLE.match(program, start)
+    return variable[1] if variable else ANY

@@ -256,9 +256,7 @@ class Shell:
                 todo.extend(child.named_children)
             elif child.type != "test_operator":
                 words += self._words.fields(child, source, scope)
-        self.machine.facts[found_before:] = [
-            f for f in self.machine.facts[found_before:] if not isinstance(f, ReadsEnv)
-        ]
+        self.machine.forget(found_before, ReadsEnv)
         for word in words:
             if "/" in word or "." in word:
                 for cwd in scope.cwds:

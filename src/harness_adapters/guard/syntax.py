@@ -1,7 +1,7 @@
 """Shell text to a syntax tree, within limits that are counts.
 
 tree-sitter-bash never fails; what it does not understand becomes an ERROR node. Some inputs cost it quadratic time, all
-of them long runs of operator characters, so those are refused before parsing.
+of them with very many of one operator, so those are refused before parsing.
 
 Invariant: a tree that `parse` returns has at most `MAX_NODES` nodes.
 Asymmetry: a long quoted here-document is data and does not count towards `MAX_TEXT`; it is cut out before parsing and
@@ -24,10 +24,11 @@ MAX_TEXT = 65_536
 MAX_NODES = 40_000
 MAX_TREE_DEPTH = 400
 MAX_OPERATOR_RUN = 256
+MAX_OF_ONE_OPERATOR = {"<<": 512, "[": 2000, "|": 2000}
 _LONG_BODY = 2_048
 
 _RUN = re.compile(r"(?:[<>|&;(){}$!\[\]`]\s?){" + str(MAX_OPERATOR_RUN) + "}")
-_HEREDOC = re.compile(r"<<(-?)[ \t]*(['\"\\]?)([A-Za-z_][\w.-]*)\2?[^\n]*\n")
+_HEREDOC = re.compile(r"<<(-?)[ \t]*(['\"\\]?)([A-Za-z_][\w.-]*)")
 _PLACE = re.compile(r"\x07(\d+)\x07")
 
 
@@ -52,6 +53,8 @@ def parse(text: str) -> Source | None:
     data = text.encode("utf-8", "replace")
     if len(data) > MAX_TEXT or _RUN.search(text):
         return None
+    if any(text.count(operator) > limit for operator, limit in MAX_OF_ONE_OPERATOR.items()):
+        return None
     tree = _parser().parse(lambda offset, _point: data[offset : offset + 8192])
     if tree is None or not _within_limits(tree.root_node):
         return None
@@ -66,13 +69,15 @@ def _cut_long_bodies(text: str) -> tuple[str, tuple[str, ...]]:
     at = 0
     while match := _HEREDOC.search(text, at):
         tabs, quote, word = match.groups()
-        end = re.compile(rf"^{chr(9) + '*' if tabs else ''}{re.escape(word)}$", re.MULTILINE).search(text, match.end())
+        start = text.find("\n", match.end()) + 1
+        last = re.compile(rf"^{chr(9) + '*' if tabs else ''}{re.escape(word)}$", re.MULTILINE)
+        end = last.search(text, start) if start else None
         if end is None:
             break
-        body = text[match.end() : end.start()]
+        body = text[start : end.start()]
         inert = bool(quote) or ("$" not in body and "`" not in body)
         if len(body) > _LONG_BODY and inert:
-            pieces += [text[at : match.end()], f"\x07{len(bodies)}\x07\n"]
+            pieces += [text[at:start], f"\x07{len(bodies)}\x07\n"]
             bodies.append(body.removesuffix("\n"))
             at = end.start()
         else:

@@ -32,6 +32,8 @@ _HIDING = re.compile("[\x00-\x02]")
 _SHOWN = {0: "{?}", 1: "{unset}", 2: "{made}", 3: "*", 4: "?", 5: "**"}
 _CLEANED = dict.fromkeys(range(6), " ")
 
+MAX_LENGTH = 65_536
+"""A longer value is taken as an unknown one."""
 MAX_ALTERNATIVES = 32
 """More possible values than this for one word are taken as one unknown value."""
 
@@ -63,9 +65,11 @@ def hides(value: str) -> bool:
 
 
 def join(parts: Iterable[list[str]]) -> list[str]:
-    """Every concatenation of one alternative from each part; one unknown value where there would be too many."""
+    """Every concatenation of one alternative from each part; one unknown value where they would be too many or long."""
     choices = [part or [""] for part in parts]
     total = 1
+    if sum(len(choice[0]) for choice in choices) > MAX_LENGTH:
+        return [ANY]
     for choice in choices:
         total *= len(choice)
         if total > MAX_ALTERNATIVES:

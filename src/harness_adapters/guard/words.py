@@ -26,6 +26,7 @@ Substitute = Callable[["Node", Source, Scope], str]
 _SPLIT = "\x06"
 _OPEN, _COMMA, _CLOSE = "\x0e", "\x0f", "\x10"
 _MAX_RANGE = 16
+_MAX_EXPANSIONS = 256
 _MAX_TRIMMED = 2048
 _SPECIAL_DIGITS = frozenset("?$!#-_") | {
     "RANDOM",
@@ -155,7 +156,9 @@ class Words:
         if flag == "!":
             return self._indirect(name, rest, scope)
         if rest.startswith((":+", "+")):
-            return [self._word(rest.lstrip(":+"), scope), ""]
+            word = self._word(rest.lstrip(":+"), scope)
+            known = scope.variables.get(name)
+            return [word, ""] if known is None else [word if value else "" for value in known]
         if rest[:2] in (":-", ":=") or rest[:1] in ("-", "="):
             word = (
                 MADE
@@ -248,22 +251,30 @@ def _literal(field: str) -> str:
     return field.replace(_OPEN, "{").replace(_COMMA, ",").replace(_CLOSE, "}").replace(_SPLIT, " ")
 
 
-def _expand_braces(field: str, depth: int = 0) -> list[str]:
-    close = field.find(_CLOSE)
-    start = field.rfind(_OPEN, 0, close) if close >= 0 else -1
-    if start < 0 or depth > 6:
-        return [field]
-    inner = field[start + 1 : close]
-    before, after = field[:start], field[close + 1 :]
+def _expand_braces(field: str) -> list[str]:
+    """All expansions of the braces in a field; one unknown value where there are too many."""
+    done: list[str] = []
+    todo = [field]
+    for _ in range(_MAX_EXPANSIONS):
+        if not todo:
+            return done
+        current = todo.pop()
+        close = current.find(_CLOSE)
+        start = current.rfind(_OPEN, 0, close) if close >= 0 else -1
+        if start < 0:
+            done.append(current)
+            continue
+        before, inner, after = current[:start], current[start + 1 : close], current[close + 1 :]
+        todo += [before + choice + after for choice in _choices(inner)]
+    literal = field.partition(_OPEN)[0]
+    return [literal + ANY]
+
+
+def _choices(inner: str) -> list[str]:
     span = re.fullmatch(r"(-?\w+)\.\.(-?\w+)(?:\.\.-?\d+)?", inner)
     if span:
-        choices = _range(span[1], span[2])
-    elif _COMMA in inner:
-        choices = inner.split(_COMMA)
-    else:
-        return [before + "{" + inner + "}" + rest for rest in _expand_braces(after, depth + 1)]
-    expanded = [value for choice in choices for value in _expand_braces(before + choice + after, depth + 1)]
-    return expanded if len(expanded) <= 64 else [before + ANY + after]
+        return _range(span[1], span[2])
+    return inner.split(_COMMA) if _COMMA in inner else ["{" + inner + "}"]
 
 
 def _range(first: str, last: str) -> list[str]:

@@ -1,0 +1,109 @@
+"""The abstract shell: what words expand to, where redirects belong, which branches count."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness_adapters.guard.facts import Creates, Deletes, Opaque, Reads, Runs, Writes
+from harness_adapters.guard.machine import Files, Machine, Scope
+from harness_adapters.guard.shell import Shell
+from harness_adapters.guard.values import show
+
+
+def _machine(text: str) -> Machine:
+    machine = Machine(cwd="/w", home="/h", files=Files())
+    Shell(machine).script(text, Scope(("/w",)))
+    return machine
+
+
+def _arguments(text: str) -> list[str]:
+    """The arguments of the last program that the text runs."""
+    runs = [fact for fact in _machine(text).facts if isinstance(fact, Runs)]
+    return [show(argument) for argument in runs[-1].args]
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments"),
+    [
+        ("p a 'b c' \"d e\"", ["a", "b c", "d e"]),
+        (r"p a\ b $'\x41\n' \"q", ["a b", "A\n", '"q']),
+        ("x='1 2'; p $x \"$x\"", ["1", "2", "1 2"]),
+        ("x=a; y=b; p ${x}$y ${z:-c} ${x:+d}", ["ab", "c", "d"]),
+        ("f=a/b.tar.gz; p ${f##*/} ${f%.*} ${f%%.*} ${f/a/z}", ["b.tar.gz", "a/b.tar", "a/b", "z/b.tar.gz"]),
+        ("p {a,b}{1,2} x{1..3}", ["a1", "a2", "b1", "b2", "x1", "x2", "x3"]),
+        ("p $(echo a b) \"$(printf '%s-' a b)\"", ["a", "b", "a-b-"]),
+        ("p $(echo aGk= | base64 -d) $(basename /a/b.c .c)", ["hi", "b"]),
+        ("p *.py '*.py' a?", ["*.py", "*.py", "a?"]),
+        ("p ~ $HOME $PWD", ["~", "/h", "/w"]),
+        ("set -- a b; p $2 $1", ["b", "a"]),
+        ("p <<< x; p $((1+2))", ["{?}"]),
+        ("n=v; v=1; p ${!n}", ["1"]),
+        ("p é\u4e2d", ["é中"]),
+    ],
+)
+def test_words_expand_as_the_shell_would(text: str, arguments: list[str]) -> None:
+    assert sorted(_arguments(text)) == sorted(arguments)
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("cd /a && true > f", "/a/f"),
+        ("cd a; cd b && : > f", "/w/a/b/f"),
+        ("(cd /a); true > f", "/w/f"),
+        ("{ cd /a; } && true > f", "/a/f"),
+        ("cat <<E | tee f\nx\nE", "/w/f"),
+        ("cat <<E > f\nx\nE", "/w/f"),
+        ("if x; then cd /a; fi; true > f", "/a/f"),
+        ("cd /a || cd /b; true > f", "/a/f"),
+        ("cd /a || cd /b; true > f", "/b/f"),
+        ("d=/a; if x; then d=/b; else d=/c; fi; > $d/f", "/b/f"),
+        ("d=/a; if x; then d=/b; else d=/c; fi; > $d/f", "/c/f"),
+        ("for d in x y; do true > $d; done", "/w/y"),
+        ("case $1 in a) true > f;; esac", "/w/f"),
+        ("while read x; do echo > f; done", "/w/f"),
+        ("f() { echo > $1; }; f g", "/w/g"),
+        ("! echo > f", "/w/f"),
+        ("true & echo > f", "/w/f"),
+        ("bash -c 'cd /a; echo > f'", "/a/f"),
+        ("sudo -u x env A=1 sh -c 'echo > f'", "/w/f"),
+        ("echo 'echo > f' | sh", "/w/f"),
+        ("eval 'echo >' f", "/w/f"),
+        ("find /a -name x -exec sh -c 'echo > {}.y' ';'", "/a/**/x.y"),
+        ("printf 'f\\n' | xargs -I@ cp x @", "/w/f"),
+        ("awk '{ print $1, ($2 > 3) > \"f\" }' g", "/w/f"),
+        ("sort g -o f", "/w/f"),
+        ("python3 -c \"open('f', 'w')\"", "/w/f"),
+    ],
+)
+def test_a_write_lands_where_the_shell_would_put_it(text: str, path: str) -> None:
+    found = {show(fact.path) for fact in _machine(text).facts if isinstance(fact, Creates | Writes)}
+    assert path in found
+
+
+@pytest.mark.parametrize(
+    "text", ["echo 'rm f'", "cat <<'E'\nrm f\nE", "# rm f", "git commit -m 'rm f'", "grep 'rm f' g"]
+)
+def test_text_is_not_run(text: str) -> None:
+    assert not [fact for fact in _machine(text).facts if isinstance(fact, Deletes)]
+
+
+@pytest.mark.parametrize("text", ["awk '$3 > 100 {print $1}' f", "awk '{ if ($2 > m) m = $2 } END { print m }' f"])
+def test_a_comparison_in_awk_is_no_redirect(text: str) -> None:
+    facts = _machine(text).facts
+    assert not [fact for fact in facts if isinstance(fact, Creates | Writes)]
+    assert [fact.path for fact in facts if isinstance(fact, Reads)] == ["/w/f"]
+
+
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        ("head -c 9 f | base64 -d | sh", "script"),
+        ("$(rev f | base64 -d) x", "program"),
+        ("echo 1 > $(python3 -c 'print(chr(int(input())))')", "path"),
+        ("echo " + "x" * 70_000, "size"),
+        ('python3 -c \'exec(__import__("zlib").decompress(b"x"))\'', "code"),
+    ],
+)
+def test_what_cannot_be_read_is_opaque(text: str, where: str) -> None:
+    assert where in [fact.where for fact in _machine(text).facts if isinstance(fact, Opaque)]
