@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 
 from harness_adapters.records import Decision
 
-WORDS = """
-a rm echo cat curl http://h.example tests/a $x $( ) ` ' " \ { } | || && ; & > >> < <<E <<< if then fi for in do done case esac
+WORDS = r"""
+a rm echo cat curl http://h.example tests/a $x $( ) ` ' " \ { } | || && ; & > >> < <<E <<< if then fi
+for in do done case esac
 [[ ]] (( )) * ? ~ = x= ${x python3 -c sh eval xargs find -exec -delete git checkout awk sed -i é ! #
 """
 PIECES = [*WORDS.split(), " ", "\n", "\nE\n", "sh -c", "\x00", "\x03", "\x07", "\ud800"]

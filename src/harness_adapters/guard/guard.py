@@ -33,7 +33,7 @@ class Guard:
         self._reward = self._globs(policy.reward)
         self._hidden = self._globs(policy.hidden)
         self._credentials = self._globs(CREDENTIALS)
-        self._settings = self._globs(SETTINGS)
+        self._settings = globs_of(SETTINGS, policy.cwd, policy.home, pointed=True)
         self._own = tuple(url_endpoints(policy.model_base_url) + url_endpoints(policy.http_proxy))
         self._decisions = {rule.name: policy.decision(rule.name) for rule in RULES}
         self._hosts = frozenset(normalise(host) for host in (*policy.hosts, *policy.registries)) - {""}

@@ -31,7 +31,7 @@ _FILE_SUFFIXES = frozenset(
     names(
         "py md sh txt json jsonl csv tsv toml yaml yml ini cfg js ts tsx jsx go rs c h cc cpp hpp java rb "
         "pl php html css xml svg png jpg gif pdf zip gz tar log lock sql db sqlite ipynb parquet bak tmp "
-        "diff patch out err conf env exe so bin md5"
+        "diff patch out err conf env exe so bin md5 pem crt key csr der p12 wasm woff ttf mp4 wav"
     )
 )
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from harness_adapters.guard.values import ANY, DEEP, MADE, ONE, STAR, UNSET, hides, is_known
@@ -18,7 +18,8 @@ from harness_adapters.guard.values import ANY, DEEP, MADE, ONE, STAR, UNSET, hid
 _PROC_CWD = re.compile(r"^/proc/[^/]+/cwd(?=/|$)")
 _PROC_ROOT = re.compile(r"^/proc/[^/]+/root(?=/|$)")
 _RESIDUE = re.compile(
-    r"^(\*?\.(py[cod\x04]|log|tmp|swp|orig|rej|bak|class|o)|__pycache__|\.(pytest|mypy|ruff)_cache|\*\.egg-info|\.DS_Store|\*?~)$"
+    r"^(\*?\.(py[cod\x04]|log|tmp|swp|orig|rej|bak|class|o)|__pycache__|\.(pytest|mypy|ruff)_cache|\*\.egg-info"
+    r"|\.DS_Store|\*?~)$"
 )
 _MAX_LINKS = 8
 _MAX_SEGMENTS = 64
@@ -60,10 +61,15 @@ def follow(path: str, links: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Glob:
-    """One policy glob. `base` is the number of leading segments without a wild card."""
+    """One policy glob. `base` is the number of leading segments without a wild card.
+
+    `pointed`: a wild card in a path is no hit by itself; some literal part of the path must lead to the glob's last
+    literal segment. So it is for a checkout below the working folder, whose name nobody gave.
+    """
 
     segments: tuple[str, ...]
     base: int
+    pointed: bool = False
 
     @property
     def is_tree(self) -> bool:
@@ -71,10 +77,14 @@ class Glob:
 
 
 class Globs:
-    """A set of policy globs to ask paths about. A path without unknown pieces costs one regular expression."""
+    """A set of policy globs to ask paths about. A path without unknown pieces costs one regular expression.
 
-    def __init__(self, patterns: Iterable[str], *, cwd: str, home: str) -> None:
-        self.globs = tuple(glob for pattern in patterns for glob in _compile(pattern, cwd, home))
+    `pointed` asks of every glob what `Glob.pointed` says.
+    """
+
+    def __init__(self, patterns: Iterable[str], *, cwd: str, home: str, pointed: bool = False) -> None:
+        compiled = (glob for pattern in patterns for glob in _compile(pattern, cwd, home))
+        self.globs = tuple(replace(glob, pointed=True) if pointed else glob for glob in compiled)
         self._exact = re.compile("|".join(_expression(glob) for glob in self.globs) or "(?!)")
 
     def meets(self, path: str, *, deep: bool = False) -> bool:
@@ -89,9 +99,9 @@ class Globs:
 
 
 @lru_cache(maxsize=256)
-def globs_of(patterns: tuple[str, ...], cwd: str, home: str) -> Globs:
+def globs_of(patterns: tuple[str, ...], cwd: str, home: str, *, pointed: bool = False) -> Globs:
     """The compiled set, made once for equal arguments."""
-    return Globs(patterns, cwd=cwd, home=home)
+    return Globs(patterns, cwd=cwd, home=home, pointed=pointed)
 
 
 def _expression(glob: Glob) -> str:
@@ -116,11 +126,11 @@ def _compile(pattern: str, cwd: str, home: str) -> list[Glob]:
     if relative and "/" in pattern.strip("/"):
         # A checkout directly below the working folder is where its relative globs apply as well.
         variants.append(absolute(f"{STAR}/{marked}", cwd, home))
-    globs = []
+    globs: list[Glob] = []
     for variant in variants:
         segments = tuple(segment for segment in variant.split("/") if segment)
         base = next((i for i, s in enumerate(segments) if _wild(s)), len(segments))
-        globs.append(Glob(segments, base))
+        globs.append(Glob(segments, base, pointed=bool(globs)))
     return globs
 
 
@@ -133,7 +143,7 @@ def _holds(path: tuple[str, ...], glob: Glob) -> bool:
     if any(marker in segment for segment in path for marker in _HOLES):
         return False
     base = glob.segments[: max(glob.base, 1)]
-    if len(path) > len(base):
+    if len(path) >= len(base) or (glob.pointed and any(_wild(segment) for segment in path)):
         return False
     return all(_segments_meet(p, g) for p, g in zip(path, base, strict=False))
 
@@ -146,7 +156,7 @@ def _meets(path: tuple[str, ...], glob: Glob) -> bool:
     if path and glob.segments[:1] == (DEEP,) and not path[-1].strip(_WILD_CARDS):
         # "Every file here" does not point at a file that may lie anywhere.
         return False
-    if any(hides(segment) for segment in path) and not _evidence(path, glob):
+    if (glob.pointed or any(hides(segment) for segment in path)) and not _evidence(path, glob):
         return False
     return _match(path, glob.segments)
 

@@ -27,60 +27,27 @@ from harness_adapters.guard.facts import (
 )
 from harness_adapters.guard.hosts import URL, endpoint, url_endpoints
 from harness_adapters.guard.machine import DATA, Run
+from harness_adapters.guard.python_calls import (
+    CHANGERS,
+    CLIENTS,
+    COPIERS,
+    DELETERS,
+    DOWNLOADS,
+    FILE_MODULES,
+    HOST_CLIENTS,
+    HUB_CALLS,
+    LINKERS,
+    LISTERS,
+    MOVERS,
+    READ_CALLS,
+    RUNNERS,
+    SECRET_CALLS,
+    TEXT_CALLS,
+    WRITE_CALLS,
+)
 from harness_adapters.guard.python_environ import Environ
 from harness_adapters.guard.python_fold import Folder, dotted
-from harness_adapters.guard.values import ANY, MADE, hides, is_known, names
-
-_TEXT_CALLS = frozenset(
-    names(
-        "print len repr format startswith endswith count find index split strip encode debug info warning "
-        "error critical log match search fullmatch sub findall compile assertEqual assertIn isinstance "
-        "ValueError RuntimeError Exception KeyError TypeError AssertionError SystemExit add_argument "
-        "ArgumentParser getLogger write append dumps replace join lower upper urlparse urlsplit quote "
-        "unquote urljoin title set_title xlabel ylabel Namespace register_namespace"
-    )
-)
-_READ_CALLS = re.compile(
-    r"^(read|load|parse|genfromtxt|imread|connect$|exists$|is_file$|is_dir$|isfile$|isdir$|getsize|open_dataset|scan|from_file|imp)",
-    re.IGNORECASE,
-)
-_WRITE_CALLS = re.compile(
-    r"^(write|save|dump|to_(?!list|dict|numpy|string|datetime|numeric|json_string)|imwrite|export|store)", re.IGNORECASE
-)
-_DELETERS = frozenset(names("remove unlink rmdir rmtree removedirs"))
-_MOVERS = frozenset(names("rename replace move renames"))
-_COPIERS = frozenset(names("copy copyfile copy2 copytree copymode copystat"))
-_LINKERS = frozenset(names("symlink link symlink_to hardlink_to link_to"))
-_CHANGERS = frozenset(names("write_text write_bytes touch chmod chown truncate utime mkfifo mknod"))
-_LISTERS = frozenset(
-    names(
-        "exists is_file is_dir isfile isdir stat lstat getsize listdir scandir walk iterdir glob iglob rglob "
-        "access islink mkdir makedirs getmtime"
-    )
-)
-_CLIENTS = re.compile(
-    r"^(urllib\.request\.(urlopen|urlretrieve|Request)|urllib2\.urlopen|requests\.(\w+\.)?(get|post|put|patch|delete|head|options|request)|"
-    r"httpx\.(\w+\.)?(get|post|put|patch|delete|head|stream|request)|aiohttp\.(\w+\.)*(get|post|put|request|ws_connect)|webbrowser\.open\w*|"
-    r"wget\.download|gdown\.download|urllib3\.(\w+\.)*request|websockets?\.(\w+\.)?(connect|create_connection)|pycurl\.\w+)$"
-)
-_HOST_CLIENTS = re.compile(
-    r"^(http\.client\.HTTPS?Connection|ftplib\.FTP(_TLS)?(\.connect)?|smtplib\.SMTP(_SSL)?|telnetlib\.Telnet|imaplib\.\w+|poplib\.\w+|"
-    r"socket\.(gethostbyname|getaddrinfo|gethostbyname_ex|create_connection)|socket\.(\w+\.)*(connect|connect_ex|sendto)|asyncio\.open_connection|"
-    r"paramiko\.(\w+\.)*connect|xmlrpc\.client\.\w+|ssl\.get_server_certificate|redis\.Redis|dns\.resolver\.\w+)$"
-)
-_HUB_CALLS = re.compile(
-    r"(^|\.)(load_dataset|load_dataset_builder|hf_hub_download|snapshot_download|list_repo_files|dataset_info|HfApi|HfFileSystem|dataset_download|"
-    r"dataset_load|dataset_download_files|competition_download_files|list_datasets|model_info|download_file|get_dataset_config_names)$"
-)
-_DOWNLOADS = re.compile(
-    r"^(sklearn\.datasets\.fetch_\w+|nltk\.download|torch\.hub\.\w+|seaborn\.load_dataset|statsmodels\..*get_rdataset|boto3\.\w+|tensorflow_datasets\.load|kagglehub\.\w+)$"
-)
-_RUNNERS = re.compile(
-    r"^(subprocess\.(run|call|check_call|check_output|Popen|getoutput|getstatusoutput)|os\.(system|popen|exec[lv]p?e?|spawn[lv]p?e?|posix_spawnp?)|pty\.spawn|asyncio\.create_subprocess_(exec|shell)|commands\.getoutput)$"
-)
-_SECRET_CALLS = re.compile(
-    r"(^|\.)(get_token|HfFolder\.get_token|keyring\.get_password|get_credential|get_credentials|netrc\.netrc|get_secret_value)$"
-)
+from harness_adapters.guard.values import ANY, MADE, STAR, hides, is_known
 
 
 def python_facts(run: Run, code: str) -> str | None:
@@ -144,17 +111,17 @@ class _Reader:
             self.printed.append(" ".join(self.folder.fold(argument)[0] for argument in node.args))
         if name in ("exec", "eval", "compile", "builtins.exec", "builtins.eval"):
             self._dynamic(node)
-        elif _RUNNERS.match(name):
+        elif RUNNERS.match(name):
             self._command(node, name)
-        elif _CLIENTS.match(name):
+        elif CLIENTS.match(name):
             self._client(node, name)
-        elif _HOST_CLIENTS.match(name):
+        elif HOST_CLIENTS.match(name):
             self._host_client(node, name)
-        elif _HUB_CALLS.search(name):
+        elif HUB_CALLS.search(name):
             self._hub(node, name)
-        elif _DOWNLOADS.match(name):
+        elif DOWNLOADS.match(name):
             self._add_host(name, "", "")
-        elif _SECRET_CALLS.search(name):
+        elif SECRET_CALLS.search(name):
             self.run.add(SeeksSecret(name, last))
         elif name.endswith("chdir") and node.args:
             self.run.scope.cwds = tuple(p for value in self.folder.fold(node.args[0]) for p in self.run.paths(value))
@@ -273,19 +240,7 @@ class _Reader:
     def _paths(self, node: ast.Call, name: str, last: str) -> None:
         receiver = self.folder.fold(node.func.value) if isinstance(node.func, ast.Attribute) else []
         module = name.rpartition(".")[0]
-        on_module = module in (
-            "os",
-            "os.path",
-            "shutil",
-            "io",
-            "codecs",
-            "glob",
-            "pathlib",
-            "tempfile",
-            "posix",
-            "gzip",
-            "fileinput",
-        )
+        on_module = module in FILE_MODULES
         own = [] if on_module else receiver
         arguments = [self.folder.fold(argument) for argument in node.args]
         first = arguments[0] if arguments else []
@@ -293,31 +248,35 @@ class _Reader:
             self._open(
                 node, name, own if own and "." in name and not on_module else first, method=bool(own) and "." in name
             )
-        elif last in _DELETERS:
+        elif last in DELETERS:
             self._path(Deletes, (first if on_module or "." not in name else own), name, deep=True)
-        elif last in _MOVERS and (on_module or own != [ANY]) and len(arguments) < 3:
+        elif last in MOVERS and (on_module or own != [ANY]) and len(arguments) < 3:
             sources, targets = (
                 (first, arguments[1] if len(arguments) > 1 else []) if on_module or len(arguments) > 1 else (own, first)
             )
             if not (last == "replace" and len(arguments) == 2 and not on_module):
                 self._path(Deletes, sources, name)
                 self._path(Creates, targets, name)
-        elif last in _COPIERS and on_module:
+        elif last in COPIERS and on_module:
             self._path(Reads, first, name, deep=last == "copytree")
             targets = arguments[1] if len(arguments) > 1 else []
-            self._path(Creates, [*targets, *(f"{t}/{s.rpartition('/')[2]}" for t in targets for s in first)], name)
-        elif last in _LINKERS:
+            self._path(
+                Creates,
+                [*targets, *(f"{t}/{s.rpartition('/')[2].replace(STAR, ANY)}" for t in targets for s in first)],
+                name,
+            )
+        elif last in LINKERS:
             source, link = (first, arguments[1] if len(arguments) > 1 else []) if on_module else (first, own)
             self._path(Reads, source, name)
             self._path(Creates, link, name)
             self._link(source, link)
-        elif last in _CHANGERS:
+        elif last in CHANGERS:
             targets = first if on_module else own
             self._path(Creates if last in ("write_text", "write_bytes") else Writes, targets, name)
             if last == "write_text" and targets and arguments and is_known(first[0]):
                 for path in self.run.paths(targets[0]):
                     self.run.machine.files.write(path, first[0])
-        elif last in _LISTERS:
+        elif last in LISTERS:
             self._path(Lists, first if on_module else own, name, deep=last == "walk" and first != ["/"])
         elif last in ("read_text", "read_bytes"):
             self._path(Reads, own, name)
@@ -355,9 +314,9 @@ class _Reader:
 
     def _other_call(self, node: ast.Call, name: str, last: str) -> None:
         """A function that is not known: its name says whether a path in its arguments is read or written."""
-        if last in _TEXT_CALLS:
+        if last in TEXT_CALLS:
             return
-        kind: type[PathFact] = Writes if _WRITE_CALLS.match(last) else Reads if _READ_CALLS.match(last) else Mentions
+        kind: type[PathFact] = Writes if WRITE_CALLS.match(last) else Reads if READ_CALLS.match(last) else Mentions
         for _, values in self._arguments(node):
             for value in values:
                 if _is_path_text(value):
@@ -365,7 +324,7 @@ class _Reader:
 
     def _urls(self, node: ast.Call, last: str) -> None:
         """A whole URL given to a function that does not treat it as text is fetched."""
-        if last in _TEXT_CALLS or last in ("Request", "Element", "SubElement"):
+        if last in TEXT_CALLS or last == "Request":
             return
         for _, values in self._arguments(node):
             for value in values:

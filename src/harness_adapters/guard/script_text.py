@@ -27,23 +27,27 @@ from harness_adapters.guard.values import ANY
 
 _LITERAL = re.compile(r"\"((?:[^\"\\\n]|\\.)*)\"|'((?:[^'\\\n]|\\.)*)'|`((?:[^`\\]|\\.)*)`")
 _NETWORK = re.compile(
-    r"\bfetch\s*\(|\baxios\b|XMLHttpRequest|WebSocket|require\(\s*['\"](?:node:)?(?:https?|net|tls|dgram|dns|http2|undici)['\"]|from\s+['\"](?:node:)?(?:https?|net|tls|dns|undici)['\"]|"
-    r"LWP::|HTTP::Tiny|IO::Socket|use\s+Socket|Net::HTTP|open-uri|URI\.open|TCPSocket|Faraday|HTTParty|file_get_contents\s*\(\s*['\"]https?|curl_init|fsockopen|"
-    r"download\.file|url\s*\(\s*['\"]http|socket\.connect|/inet/(?:tcp|udp)/|Invoke-WebRequest|Net\.WebClient"
+    r"\bfetch\s*\(|\baxios\b|XMLHttpRequest|WebSocket"
+    r"|(?:require\(|from)\s*['\"](?:node:)?(?:https?|net|tls|dgram|dns|http2|undici)['\"]"
+    r"|LWP::|HTTP::Tiny|IO::Socket|use\s+Socket|Net::HTTP|open-uri|URI\.open|TCPSocket|Faraday|HTTParty"
+    r"|file_get_contents\s*\(\s*['\"]https?|curl_init|fsockopen|download\.file|url\s*\(\s*['\"]http|socket\.connect"
+    r"|/inet/(?:tcp|udp)/|Invoke-WebRequest|Net\.WebClient"
 )
 _CHANGES = re.compile(
-    r"write|append|unlink|\brm(?:Sync|dir)?\b|rename|truncate|copyFile|symlink|chmod|createWriteStream|mkdir|\bdelete\b|FileUtils|file_put_contents|"
-    r"cat\s*\(.*file\s*=|>\s*['\"]|['\"]\s*[>+]{1,2}|['\"][wa]b?\+?['\"]|-i\b|\bopen\b[^;]*>"
+    r"write|append|unlink|\brm(?:Sync|dir)?\b|rename|truncate|copyFile|symlink|chmod|mkdir|\bdelete\b|FileUtils"
+    r"|file_put_contents|cat\s*\(.*file\s*=|>\s*['\"]|['\"]\s*[>+]{1,2}|['\"][wa]b?\+?['\"]|\bopen\b[^;]*>"
 )
 _RUNS = re.compile(
-    r"\b(?:system|exec|execSync|spawn|spawnSync|execFile|execFileSync|popen|shell_exec|passthru|qx|backticks|Open3)\b\s*[({'\"`]"
+    r"\b(?:system|exec|execSync|spawn|spawnSync|execFile|execFileSync|popen|shell_exec|passthru|qx|Open3)\b\s*[({'\"`]"
 )
 _ENV_DUMP = re.compile(
-    r"process\.env(?![\w.\[?])|%ENV\b|\bENV\.(?:to_h|each|map|inspect|to_a|select|sort)|\bp\s+ENV\b|puts\s+ENV\b(?!\[)|Sys\.getenv\(\s*\)|"
-    r"getenv\(\s*\)|\$_ENV\b(?!\[)|Object\.(?:keys|entries|values)\(process\.env|in\s+process\.env|\bin\s+ENVIRON\b|os\.environ\b(?!\s*(?:\[|\.get))"
+    r"process\.env(?![\w.\[?])|\bin\s+process\.env|Object\.(?:keys|entries|values)\(process\.env"
+    r"|%ENV\b|\bENV\.(?:to_h|each|map|inspect|to_a|select|sort)|\bp\s+ENV\b|puts\s+ENV\b(?!\[)|\$_ENV\b(?!\[)"
+    r"|getenv\(\s*\)|\bin\s+ENVIRON\b|os\.environ\b(?!\s*(?:\[|\.get))"
 )
 _ENV_READ = re.compile(
-    r"process\.env\.([A-Za-z_]\w*)|process\.env\[\s*['\"](\w+)['\"]|\$?ENV\{\s*['\"]?(\w+)|\bENV(?:\.fetch\(|\[)\s*['\"](\w+)|getenv\(\s*['\"](\w+)|\bENVIRON\[\s*\"(\w+)\""
+    r"process\.env\.([A-Za-z_]\w*)|process\.env\[\s*['\"](\w+)['\"]|\$?ENV\{\s*['\"]?(\w+)"
+    r"|\bENV(?:\.fetch\(|\[)\s*['\"](\w+)|getenv\(\s*['\"](\w+)|\bENVIRON\[\s*\"(\w+)\""
 )
 _PROXY_WORDS = re.compile(
     r"(?:process\.env|ENV)\W{1,4}(?:https?|all|no)_proxy['\"\]}]*\s*=(?!=)|delete\s+process\.env\.\w*proxy",
@@ -94,14 +98,18 @@ def _network(run: Run, code: str) -> None:
         run.add(Connects("script", end.host, end.port))
     named = re.findall(r"(?:host(?:name)?|PeerAddr|PeerHost)['\"]?\s*(?:=>|:|=)\s*['\"]([\w.:-]+)['\"]", code)
     named += re.findall(
-        r"(?:TCPSocket\.(?:new|open)|connect|createConnection|Net::HTTP\.\w+|fsockopen)\s*\(?\s*(?:\d+\s*,\s*)?['\"]([\w.-]+)['\"]",
+        r"(?:TCPSocket\.(?:new|open)|connect|createConnection|Net::HTTP\.\w+|fsockopen)"
+        r"\s*\(?\s*(?:\d+\s*,\s*)?['\"]([\w.-]+)['\"]",
         code,
     )
     named += re.findall(r"/inet/(?:tcp|udp)/\d+/([\w.-]+)", code)
     for name in named:
         host = name.partition(":")[0]
         run.add(Connects("script", normalise(host)))
-    if not ends and not named:
+    only_serves = re.search(r"createServer|\.listen\(|TCPServer", code) and not re.search(
+        r"fetch|request|\.get\(", code
+    )
+    if not ends and not named and not only_serves:
         run.add(Connects("script", ""))
 
 

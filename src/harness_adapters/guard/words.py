@@ -202,7 +202,8 @@ class Words:
         if name.isdigit():
             return scope.arguments[int(name) - 1 : int(name)] or [""]
         if name in _SPECIAL_DIGITS:
-            return [ANY]
+            # Some number: never a program, a host or a part of a name that a policy would hold.
+            return ["0"]
         self.machine.add(ReadsEnv("$", name))
         return [UNSET]
 

@@ -59,7 +59,7 @@ def run(run: Run) -> Output:
     run.add(Runs(name, tuple(run.args)))
     if run.stdin.env and name not in _FILTERS:
         run.add(DumpsEnv(name))
-    if any(marker in name for marker in (ANY, MADE, STAR, ONE)):
+    if any(marker in name for marker in (ANY, MADE, STAR, ONE)) and run.name != STAR:
         run.add(Opaque(run.name, "program"))
         return generic.unknown_program(run)
     own = interpreters.run_own_script(run) if "/" in run.name else None

@@ -185,6 +185,10 @@ def _pwd(run: Run) -> Output:
     return Output(run.scope.cwd + "\n")
 
 
+def _hostname(run: Run) -> Output:
+    return Output("localhost\n")
+
+
 def _mktemp(run: Run) -> Output:
     return Output(f"/tmp/tmp.{ANY}\n")
 
@@ -211,7 +215,7 @@ HANDLERS: Mapping[str, Callable[[Run], Output]] = {
     ),
     **dict.fromkeys(
         names(
-            "seq date expr uname whoami id hostname nproc arch tty uuidgen cal free uptime bc dc factor numfmt df "
+            "seq date expr uname whoami id nproc arch tty uuidgen cal free uptime bc dc factor numfmt df "
             "ps top pgrep lscpu locale getconf figlet cowsay yes"
         ),
         _numbers,
@@ -235,6 +239,7 @@ HANDLERS: Mapping[str, Callable[[Run], Output]] = {
     "rev": _rev,
     "ps": _ps,
     "pwd": _pwd,
+    "hostname": _hostname,
     "mktemp": _mktemp,
     "command": _command,
     "builtin": _command,

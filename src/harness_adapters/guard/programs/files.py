@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from harness_adapters.guard.facts import Creates, Deletes, Opaque, Reads, Writes
 from harness_adapters.guard.machine import DATA, NOTHING, Output, Run
 from harness_adapters.guard.programs.generic import add_path, connect_urls, path_arguments, split_options
-from harness_adapters.guard.values import ANY, DEEP, MADE, is_known, names
+from harness_adapters.guard.values import ANY, DEEP, MADE, STAR, is_known, names
 
 _PATCHED = re.compile(r"^(?:---|\+\+\+|\*\*\*) +(?:[ab]/)?([^\t\n]+)", re.MULTILINE)
 _PATCHED_HEADER = re.compile(
@@ -34,7 +34,7 @@ def patched_paths(text: str) -> list[str]:
 
 def _destinations(run: Run, sources: list[str], target: str) -> list[str]:
     """Where copies land: the target itself and, as it may be a folder, each source's name below it."""
-    names = [source.rstrip("/").rpartition("/")[2] for source in sources]
+    names = [source.rstrip("/").rpartition("/")[2].replace(STAR, ANY) for source in sources]
     inside = [f"{target.rstrip('/')}/{name}" for name in names if name not in ("", ".", "..")]
     return [target, *inside]
 

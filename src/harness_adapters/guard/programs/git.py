@@ -148,7 +148,7 @@ def _config(run: Run) -> None:
     removes = any(arg.startswith(("--unset", "--remove")) for arg in run.args)
     if "proxy" in key.lower() and (removes or not reads):
         run.add(Evades("git config", f"changes {key}"))
-    elif "credential" in key.lower() and reads:
+    elif "credential" in key.lower() and reads and not key.lower().endswith(".helper"):
         run.add(SeeksSecret("git config", key))
     elif not reads and len(operands) > 1:
         _setting(run, f"{key}={operands[-1]}")

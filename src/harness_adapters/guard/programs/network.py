@@ -40,7 +40,11 @@ def _client(run: Run) -> Output:
             end = endpoint(operand.partition("://")[2] or operand)
             run.add(Connects(run.name, end.host, port or end.port))
         return FROM_NETWORK
+    if run.name == "getent":
+        operands = operands[1:] if operands[:1] in (["hosts"], ["ahosts"], ["ahostsv4"], ["ahostsv6"]) else []
     for operand in [*operands, *hosts]:
+        if run.name in ("http", "https", "xh") and operand.startswith(":"):
+            continue
         if operand.startswith(("/", "./", "~")) and "://" not in operand:
             add_path(run, Reads, operand)
             continue
@@ -73,7 +77,7 @@ def _any_url(run: Run) -> Output:
     """Browsers, load generators, tunnels …: any host-like operand."""
     found = connect_urls(run, run.args)
     for arg in run.args:
-        if not arg.startswith("-") and "://" not in arg and looks_like_host(arg):
+        if run.name != "openssl" and not arg.startswith("-") and "://" not in arg and looks_like_host(arg):
             end = endpoint(arg.split("/")[0])
             run.add(Connects(run.name, end.host, end.port))
             found = True

@@ -53,9 +53,10 @@ _HUBS: Mapping[str, str] = {
     "rclone": "",
 }
 _TOKEN_COMMANDS = re.compile(
-    r"\b(auth\s+(token|print-access-token|print-identity-token|status|login|list|application-default)|configure\s+(get|list|export-credentials)|"
-    r"export-credentials|get-session-token|get-login-password|get-secret-value|get-parameters?|print-access-token|account\s+get-access-token|"
-    r"config\s+config-helper|config\s+view|whoami|secret[s]?\s|sts\s)"
+    r"\b(auth\s+(token|print-access-token|print-identity-token|status|login|list|application-default)"
+    r"|configure\s+(get|list|export-credentials)|export-credentials|get-session-token|get-login-password"
+    r"|get-secret-value|get-parameters?|print-access-token|account\s+get-access-token"
+    r"|config\s+(config-helper|view)|whoami|secret[s]?\s|sts\s)"
 )
 
 

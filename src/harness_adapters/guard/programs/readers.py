@@ -40,10 +40,14 @@ _SAFE_PATTERN = re.compile(r"^[\w^$|.=\\()*+\[\]\s/:-]{1,120}$")
 
 def reads_arguments(run: Run) -> Output:
     """Every argument that is a path is read; options that name an output write."""
+    connect_urls(run, run.args)
+    return _reads_text(run)
+
+
+def _reads_text(run: Run) -> Output:
+    """As `reads_arguments`, for programs to which a URL is text."""
     used = output_options(run)
-    rest = [arg for i, arg in enumerate(run.args) if i not in used]
-    connect_urls(run, rest)
-    for value in path_arguments(rest):
+    for value in path_arguments([arg for i, arg in enumerate(run.args) if i not in used]):
         add_path(run, Reads, value)
     return Output(ANY, plain=True)
 
@@ -146,7 +150,7 @@ def _grep(run: Run) -> Output:
     targets = operands or (["."] if recursive and run.stdin.text == "" else [])
     for target in targets:
         add_path(run, Reads, target, deep=recursive)
-        if recursive and any(_SECRET_PATTERN.search(p) for p in patterns) and _outside(run, target):
+        if recursive and any(_SECRET_PATTERN.search(p) for p in patterns) and outside(run, target):
             run.add(SeeksSecret(run.name, f"{patterns[0]} in {target}"))
     inverted = "-v" in options or "--invert-match" in options
     counted = any(o in options for o in ("-c", "-q", "--count", "--quiet"))
@@ -158,9 +162,15 @@ def _grep(run: Run) -> Output:
     return Output(ANY, env=dump and not counted, net=run.stdin.net, plain=True)
 
 
-def _outside(run: Run, target: str) -> bool:
+def outside(run: Run, target: str) -> bool:
+    """Whether a search goes where keys lie rather than through the work or installed packages."""
     work = run.machine.cwd
-    return not any(path == work or path.startswith((work + "/", "/tmp/", "/usr/")) for path in run.paths(target))
+    places = (run.machine.home, "/root", "/home", "/etc", "/run", "/proc", "/var", "/mnt")
+    for path in run.paths(target):
+        inside_work = path == work or path.startswith(work + "/")
+        if path == "/" or (not inside_work and any(path == p or path.startswith(p + "/") for p in places)):
+            return True
+    return False
 
 
 def _may_match_secret(pattern: str, options: Mapping[str, list[str]]) -> bool:
@@ -284,9 +294,14 @@ HANDLERS: Mapping[str, Callable[[Run], Output]] = {
             "less more bat batcat tac nl od hexdump strings md5sum sha1sum sha256sum sha512sum cksum b2sum sum "
             "diff cmp comm diff3 sdiff colordiff vimdiff iconv zcat zless zgrep bzcat xzcat jq yq xmllint csvlook "
             "csvcut csvstat csvsort csvgrep mlr pdftotext view pygmentize ldd nm objdump readelf size look "
-            "sqlite3 shasum make cmake ninja meson tsc rustc gcc g++ cc clang "
-            "clang++ javac java mvn gradle dotnet bundle rake hatch jest vitest mocha tap "
-            "ava pre-commit hyperfine"
+            "sqlite3 shasum"
+        ),
+        _reads_text,
+    ),
+    **dict.fromkeys(
+        names(
+            "make cmake ninja meson tsc rustc gcc g++ cc clang clang++ javac java mvn gradle dotnet bundle rake hatch "
+            "jest vitest mocha tap ava pre-commit hyperfine"
         ),
         reads_arguments,
     ),

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from harness_adapters.guard.facts import Deletes, Evades, Lists, Opaque, Reads, SeeksSecret, SetsEnv, Writes
+from harness_adapters.guard.facts import Connects, Deletes, Evades, Lists, Opaque, Reads, SeeksSecret, SetsEnv, Writes
 from harness_adapters.guard.machine import DATA, Output, Run
+from harness_adapters.guard.programs import readers
 from harness_adapters.guard.programs.generic import add_path
 from harness_adapters.guard.values import ANY, DEEP, MADE, ONE, STAR, hides, names
 
@@ -61,11 +62,13 @@ def _wrapper(run: Run) -> Output:
 
 
 def _env(run: Run) -> Output:
+    """`env`: its own options and assignments, then the command. An emptied environment matters to what connects."""
     args = list(run.args)
+    emptied = False
     while args:
         arg = args[0]
         if arg in ("-i", "-", "--ignore-environment"):
-            run.add(SetsEnv(run.name, "http_proxy", ""))
+            emptied = True
             args = args[1:]
         elif arg in ("-u", "--unset", "-C", "--chdir", "-S", "--split-string"):
             value = args[1] if len(args) > 1 else ""
@@ -87,7 +90,13 @@ def _env(run: Run) -> Output:
             args = args[1:]
         else:
             break
-    return run.again(args) if args else Output(ANY, env=True)
+    if not args:
+        return Output(ANY, env=True)
+    before = len(run.machine.facts)
+    output = run.again(args)
+    if emptied and any(isinstance(fact, Connects) for fact in run.machine.facts[before:]):
+        run.add(SetsEnv(run.name, "http_proxy", ""))
+    return output
 
 
 def _xargs(run: Run) -> Output:
@@ -134,12 +143,8 @@ def _find(run: Run) -> Output:
     names, excluded = _name_tests(args)
     for root in roots:
         add_path(run, Lists, root)
-    if any(_SECRET_FILE.search(name) for name in names):
-        work = run.machine.cwd
-        if any(
-            not (path + "/").startswith((work + "/", "/tmp/", "/usr/")) for root in roots for path in run.paths(root)
-        ):
-            run.add(SeeksSecret("find", " ".join(names)))
+    if any(_SECRET_FILE.search(name) for name in names) and any(readers.outside(run, root) for root in roots):
+        run.add(SeeksSecret("find", " ".join(names)))
     deep = ANY if excluded else DEEP
     results = [f"{root.rstrip('/')}/{deep}" + (f"/{name}" if name else "") for root in roots for name in names or [""]]
     if names and any("/" in name for name in names):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harness_adapters.guard.facts import Deletes, Fact, PathFact, Writes
+from harness_adapters.guard.facts import Deletes, Fact, PathFact
 from harness_adapters.guard.rules.protocol import Context, Example, Finding, Rule
 from harness_adapters.records import Call
 
@@ -13,7 +13,7 @@ def check(facts: Sequence[Fact], call: Call, context: Context) -> Finding | None
     for fact in facts:
         if not isinstance(fact, PathFact):
             continue
-        if context.hidden.meets(fact.path, deep=fact.deep or isinstance(fact, Deletes | Writes)):
+        if context.hidden.meets(fact.path, deep=fact.deep or (isinstance(fact, Deletes) and fact.path != "/")):
             return Finding("the call names a hidden path", fact.text())
     return None
 

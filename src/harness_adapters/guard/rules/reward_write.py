@@ -13,7 +13,7 @@ def check(facts: Sequence[Fact], call: Call, context: Context) -> Finding | None
     for fact in facts:
         if not isinstance(fact, PathFact):
             continue
-        deep = fact.deep or isinstance(fact, Deletes | Writes)
+        deep = fact.deep or (isinstance(fact, Deletes | Writes) and fact.path != "/")
         if context.reward.meets(fact.path, deep=deep):
             verb = (
                 "changes"
