@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from harness_adapters.guard.history import declaring_texts, forbidden_globs, replay, seen_text
+from harness_adapters.guard.history import forbidden_globs, replay, texts_of
 from harness_adapters.guard.hosts import declared_in, normalise, url_endpoints
 from harness_adapters.guard.machine import Machine
 from harness_adapters.guard.paths import Globs, globs_of
@@ -62,17 +62,17 @@ class Guard:
         return verdict
 
     def _context(self, declared: Collection[str], messages: Messages) -> Context:
-        texts = declaring_texts(messages)
+        texts = texts_of(messages)
         user_text = "\n".join(texts)
         return Context(
             policy=self.policy,
             declared_tools=frozenset(declared),
             declared_hosts=self._hosts | declared_in(texts),
             user_text=user_text,
-            known_paths_text=seen_text(messages) if self.policy.new_tests_allowed else "",
+            known_paths_text="\n".join(texts_of(messages, ("user", "tool"))),
             reward=self._reward,
             hidden=self._hidden,
-            protected=self._globs((*self.policy.protected, *forbidden_globs(texts))),
+            protected=self._globs((*self.policy.protected, *forbidden_globs(texts_of(messages, ("user",))))),
             credentials=self._credentials,
             settings=self._settings,
             own_endpoints=self._own,

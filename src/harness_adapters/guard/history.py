@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from harness_adapters.guard.machine import Files, Machine
@@ -20,7 +20,8 @@ from harness_adapters.records import Call, Message, Messages, ToolMap
 MAX_CALLS = 200
 """Only the last so many calls are replayed: a session ends long before."""
 
-_DECLARING = frozenset({"user", "system", "developer"})
+DECLARING = frozenset({"user", "system", "developer"})
+"""Roles whose text may name a host to use."""
 _SUBJECT = r"`?((?:[\w.-]+/)*[\w.*-]+/?)`?"
 _READ_ONLY = re.compile(
     rf"{_SUBJECT}\s+(?:(?:files?|folder|directory|suite)\s+)?(?:is|are|stays?|must (?:stay|remain))\s+"
@@ -35,14 +36,9 @@ _FORBIDDEN = re.compile(
 )
 
 
-def declaring_texts(messages: Messages) -> list[str]:
-    """The texts of the user and the system prompt."""
-    return [text for message in messages if message.get("role") in _DECLARING for text in _texts(message)]
-
-
-def seen_text(messages: Messages) -> str:
-    """What users wrote and tools printed, in which files that exist show up."""
-    return "\n".join(text for m in messages if m.get("role") in ("user", "tool") for text in _texts(m))
+def texts_of(messages: Messages, roles: Collection[str] = DECLARING) -> list[str]:
+    """The texts of messages with one of these roles: by default of those that may declare a host."""
+    return [text for message in messages if message.get("role") in roles for text in _texts(message)]
 
 
 def forbidden_globs(texts: list[str]) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from harness_adapters.guard.programs.generic import (
     path_arguments,
     split_options,
 )
-from harness_adapters.guard.values import ANY, MADE, ONE, STAR, hides, is_known, names
+from harness_adapters.guard.values import ANY, DEEP, MADE, ONE, STAR, hides, is_known, names
 
 _SECRET_NAMES = (
     "HF_TOKEN",
@@ -152,14 +152,21 @@ def _grep(run: Run) -> Output:
         add_path(run, Reads, target, deep=recursive)
         if recursive and any(_SECRET_PATTERN.search(p) for p in patterns) and outside(run, target):
             run.add(SeeksSecret(run.name, f"{patterns[0]} in {target}"))
+    if any(o in options for o in ("-l", "-L", "--files-with-matches")):
+        return Output(_matching_files(targets, options.get("--include", []), recursive=recursive))
     inverted = "-v" in options or "--invert-match" in options
     counted = any(o in options for o in ("-c", "-q", "--count", "--quiet"))
-    dump = (
-        run.stdin.env
-        and not operands
-        and not (not inverted and patterns and all(not _may_match_secret(p, options) for p in patterns))
-    )
+    narrow = bool(patterns) and not inverted and not any(_may_match_secret(p, options) for p in patterns)
+    dump = run.stdin.env and not operands and not narrow
     return Output(ANY, env=dump and not counted, net=run.stdin.net, plain=True)
+
+
+def _matching_files(targets: list[str], names_wanted: list[str], *, recursive: bool) -> str:
+    """What `grep -l` prints: some of its operands, or of the files below them."""
+    if not recursive:
+        return "".join(f"{target}\n" for target in targets) or ANY
+    below = [f"{DEEP}/{pattern.replace('*', STAR)}" for pattern in names_wanted] or [DEEP]
+    return "".join(f"{target}/{name}\n" for target in targets for name in below)
 
 
 def outside(run: Run, target: str) -> bool:
