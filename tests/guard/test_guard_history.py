@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from guard_support import Judge
+from guard_support import PI, TOOLS, Judge
 
-from harness_adapters.records import Decision, ToolMap
+from harness_adapters.guard import Guard, GuardPolicy
+from harness_adapters.records import Call, Decision, ToolMap
 
 FETCH = {"command": "curl -s https://data.example/x.csv"}
 REWARD = "echo 1 > /logs/verifier/reward.txt\n"
@@ -112,3 +113,20 @@ def test_text_in_the_arguments_of_an_unmapped_tool_is_text(
 ) -> None:
     verdict = judge(tool, arguments, {"protected": ["tests/**"]}, declared=[tool], tools=ToolMap("other", {}))
     assert verdict.decision is Decision.ALLOW, verdict
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {},
+        {"role": ["user"], "content": 3},
+        {"role": "assistant", "tool_calls": 5},
+        {"role": "assistant", "tool_calls": [None, {"function": []}, {"function": {"name": 1, "arguments": [2]}}]},
+        {"role": "user", "content": [None, {"text": 4}, {"type": "text", "text": "use data.example"}]},
+    ],
+)
+def test_malformed_messages_are_passed_over(message: dict[str, object]) -> None:
+    guard = Guard(GuardPolicy(), PI)
+    assert (
+        guard.judge(Call("c", "bash", {"command": "ls"}), declared=TOOLS, messages=[message]).decision is Decision.ALLOW
+    )

@@ -38,7 +38,7 @@ _FORBIDDEN = re.compile(
 
 def texts_of(messages: Messages, roles: Collection[str] = DECLARING) -> list[str]:
     """The texts of messages with one of these roles: by default of those that may declare a host."""
-    return [text for message in messages if message.get("role") in roles for text in _texts(message)]
+    return [text for message in messages if str(message.get("role")) in roles for text in _texts(message)]
 
 
 def forbidden_globs(texts: list[str]) -> tuple[str, ...]:
@@ -68,7 +68,8 @@ def earlier_calls(messages: Messages) -> Iterator[Call]:
     for message in messages:
         if message.get("role") != "assistant":
             continue
-        for item in message.get("tool_calls") or []:
+        items = message.get("tool_calls")
+        for item in items if isinstance(items, list | tuple) else ():
             function = item.get("function") if isinstance(item, dict) else None
             if isinstance(function, dict):
                 yield Call(
