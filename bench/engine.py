@@ -27,6 +27,7 @@ import torch
 from harness_adapters.engines.client import CompletionRequest, EngineClient
 from harness_adapters.engines.embedded import EmbeddedEngine
 from harness_adapters.records import BASE_POLICY
+from harness_adapters.testing.tiny_models import save_random_adapter
 
 PREFIX = 1_400
 NEW = 48
@@ -44,21 +45,6 @@ class Clock:
     def rates(self, tokens: int) -> dict[str, float]:
         wall, cpu = time.perf_counter() - self._wall, time.process_time() - self._cpu
         return {"tok_per_s": round(tokens / wall, 2), "tok_per_cpu_s": round(tokens / cpu, 2), "wall_s": round(wall, 3)}
-
-
-def save_random_adapter(module: Any, folder: Path, seed: int) -> None:
-    """A PEFT folder with random non-zero weights for `module`, which is left as it was."""
-    from peft import LoraConfig, get_peft_model
-
-    targets = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
-    config = LoraConfig(r=RANK, lora_alpha=2 * RANK, target_modules=targets, task_type="CAUSAL_LM")
-    wrapped = get_peft_model(module, config)
-    torch.manual_seed(seed)
-    for name, parameter in wrapped.named_parameters():
-        if "lora_" in name:
-            torch.nn.init.normal_(parameter, std=0.01)
-    wrapped.save_pretrained(folder)
-    wrapped.unload()
 
 
 def prompt(seed: int, length: int, vocabulary: int) -> tuple[int, ...]:
@@ -128,7 +114,7 @@ async def measure_all(model_dir: Path) -> dict[str, dict[str, float]]:
     with tempfile.TemporaryDirectory() as scratch:
         async with engine.serve() as url, EngineClient(url) as client:
             for seed, name in enumerate(ADAPTERS):
-                save_random_adapter(engine.model, Path(scratch) / name, seed)
+                save_random_adapter(model_dir, Path(scratch) / name, seed=seed, rank=RANK, std=0.01)
                 await client.load_adapter(name, Path(scratch) / name)
             await measure_prefill(client, vocabulary, 64)
             for length in (512, 1536):

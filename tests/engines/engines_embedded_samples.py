@@ -30,9 +30,11 @@ class Reference:
     """Plain transformers + PEFT forwards of the same folders, one sequence at a time."""
 
     def __init__(self, folders: Folders) -> None:
-        self._models: dict[str, Any] = {BASE_POLICY: LlamaForCausalLM.from_pretrained(folders.base).eval()}
+        self._models: dict[str, Any] = {
+            BASE_POLICY: LlamaForCausalLM.from_pretrained(folders.base, dtype=torch.float32).eval()
+        }
         for name, folder in folders.adapters.items():
-            base = LlamaForCausalLM.from_pretrained(folders.base)
+            base = LlamaForCausalLM.from_pretrained(folders.base, dtype=torch.float32)
             self._models[name] = PeftModel.from_pretrained(base, str(folder)).eval()
 
     def logprobs(self, name: str, tokens: Sequence[int], temperature: float = 1.0) -> list[float]:

@@ -39,11 +39,19 @@ def save_tiny_llama(folder: Path, *, seed: int = 0, **changes: Any) -> Path:
 
 
 def save_random_adapter(
-    model_dir: Path, folder: Path, *, seed: int, rank: int = 4, targets: Sequence[str] = LINEAR, **changes: Any
+    model_dir: Path,
+    folder: Path,
+    *,
+    seed: int,
+    rank: int = 4,
+    targets: Sequence[str] = LINEAR,
+    std: float = 0.2,
+    **changes: Any,
 ) -> Path:
     """Save a PEFT LoRA folder with random non-zero weights for the model in `model_dir`; returns `folder`.
 
-    `changes` override PEFT's `LoraConfig` (for example `use_rslora=True`).
+    Weights are normal with `std` (0.2 suits the tiny model, 0.02 a real one). `changes` override PEFT's `LoraConfig`
+    (for example `use_rslora=True`).
     """
     import torch
     from peft import LoraConfig, get_peft_model
@@ -56,6 +64,6 @@ def save_random_adapter(
         torch.manual_seed(seed)
         for name, parameter in wrapped.named_parameters():
             if "lora_" in name:
-                torch.nn.init.normal_(parameter, std=0.2)
+                torch.nn.init.normal_(parameter, std=std)
     wrapped.save_pretrained(str(folder))
     return folder

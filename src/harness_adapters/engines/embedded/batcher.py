@@ -72,6 +72,8 @@ class Batcher:
         return self._thread is not None and self._thread.is_alive()
 
     def start(self) -> None:
+        if self.alive:
+            raise EngineError("the engine is already running", "stop it first")
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="embedded-engine", daemon=True)
         self._thread.start()

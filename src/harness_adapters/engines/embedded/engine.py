@@ -5,7 +5,7 @@ Invariants
   took its references to the base weights before, so what it serves are the base and the adapters it loaded from disk.
 - An adapter name means one adapter from load to unload. Requests in flight keep theirs when it is unloaded.
 
-Asymmetry: loading an adapter never waits for the engine; its prefixes are dropped between two steps after unloading.
+Asymmetry: loading and unloading never wait for the engine; it opens and drops an adapter's prefixes between two steps.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class EmbeddedEngine:
             if name in self._served:
                 raise EngineError(f"a model named {name!r} is already loaded", "unload it, or use a new name")
             key = next(self._keys)
-            self._cache.open(key)
+            self._batcher.between_steps(lambda: self._cache.open(key))
             self._served[name] = _Served(adapter, key)
 
     def unload_adapter(self, name: str) -> None:

@@ -62,7 +62,7 @@ def path_of(node: Node | None) -> tuple[Segment, ...]:
 
 
 class PrefixCache:
-    """Trees by key (one key per loaded adapter). Not thread-safe but for `open`: the engine's thread owns it."""
+    """Trees by key (one key per loaded adapter). Not thread-safe: the engine's thread owns it."""
 
     def __init__(self, shape: KVShape, budget_bytes: int) -> None:
         self._shape = shape
