@@ -1,6 +1,6 @@
 """Attention of one step over a ragged batch: sequences that decode one token, and sequences that fill in a prompt.
 
-Decoding: all slots form one batched product; a segment that several sequences refer to is read once for all of them.
+Decoding: the slots form one batched product; a segment that several sequences refer to is read once for all of them.
 The parts of a sequence's context are merged by their log-sum-exp, which is exact: with s_p the scores of part p,
 m = max over parts, softmax-weighted sum = Σ_p e^{m_p - m} o_p / Σ_p e^{m_p - m} l_p (online softmax, Milakov and
 Gimelshein 2018, arXiv 1805.02867).
@@ -114,13 +114,14 @@ class _Decode:
         self.rows = torch.tensor([d.row for d in decodes])
         self._slots = np.array([d.slot for d in decodes])
         self._at = np.array([d.at for d in decodes])
-        self._used = int(self._slots.max()) + 1
+        self._first = int(self._slots.min())
+        self._span = int(self._slots.max()) + 1 - self._first
         self._longest = int(self._at.max()) + 1
-        # Slots that do not decode now borrow row 0 and keep one position open, so that their scores stay finite.
-        self._row_of_slot = np.zeros(self._used, dtype=np.int64)
-        self._row_of_slot[self._slots] = np.arange(len(decodes))
-        ends = np.zeros(self._used, dtype=np.int64)
-        ends[self._slots] = self._at
+        # Slots in between that do not decode now borrow row 0 and keep one position open: their scores stay finite.
+        self._row_of_slot = np.zeros(self._span, dtype=np.int64)
+        self._row_of_slot[self._slots - self._first] = np.arange(len(decodes))
+        ends = np.zeros(self._span, dtype=np.int64)
+        ends[self._slots - self._first] = self._at
         hidden = np.arange(self._longest)[None, :] > ends[:, None]
         self._mask = np.where(hidden, -np.inf, 0.0).astype(np.float32)[:, None, None, :]
         self._shared = [
@@ -140,12 +141,14 @@ class _Decode:
         return torch.from_numpy(running.weighted / running.total).view(rows, heads, head_dim)
 
     def _attend_slots(self, layer: int, query: FloatArray) -> _Part:
-        keys = self._keys[layer, : self._used, :, : self._longest]
-        values = self._values[layer, : self._used, :, : self._longest]
+        slots = slice(self._first, self._first + self._span)
+        keys = self._keys[layer, slots, :, : self._longest]
+        values = self._values[layer, slots, :, : self._longest]
         scores = query[self._row_of_slot] @ keys.transpose(0, 1, 3, 2)
         scores += self._mask
         by_slot = _soft(scores, values)
-        return _Part(by_slot.top[self._slots], by_slot.total[self._slots], by_slot.weighted[self._slots])
+        rows = self._slots - self._first
+        return _Part(by_slot.top[rows], by_slot.total[rows], by_slot.weighted[rows])
 
 
 def _group_by_segment(decodes: Sequence[DecodeRow]) -> dict[Segment, IntArray]:

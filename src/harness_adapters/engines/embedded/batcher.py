@@ -1,11 +1,11 @@
 """Continuous batching, token by token, in one thread: admit, fill in prompts in chunks, decode, sample, deliver.
 
-A step computes one token for every decoding sequence and up to `PREFILL_CHUNK` prompt tokens for the others, all in
-one forward. A request whose prompt shares a long uncached beginning with one being filled in waits for it, so that
-sessions started together compute their common prompt once.
+A step (`step`) computes one token for every decoding sequence and a chunk of prompt tokens for the others. A request
+whose prompt shares a long uncached beginning with one being filled in waits for it, so that sessions started together
+compute their common prompt once.
 
 Invariants
-- Weights, caches and sequences are touched by the engine's thread alone, and only between `exclusive` sections.
+- Weights, caches and sequences are touched by the engine's thread alone, and never while somebody holds `exclusive`.
 - A request that fails is answered with its error; the thread goes on. A thread that died answers everything with
   EngineError and makes `alive` false.
 
@@ -23,29 +23,22 @@ from contextlib import contextmanager
 
 import torch
 
-from harness_adapters.engines.embedded.attention import DecodeRow, PrefillRows, StepAttention
 from harness_adapters.engines.embedded.kv import SlotPool
 from harness_adapters.engines.embedded.lora import Adapter
-from harness_adapters.engines.embedded.model import AdapterRows, LlamaModel
+from harness_adapters.engines.embedded.model import LlamaModel
 from harness_adapters.engines.embedded.prefix_cache import Match, PrefixCache, common_prefix
 from harness_adapters.engines.embedded.requests import Answer, Generation
-from harness_adapters.engines.embedded.sampling import sample, token_logprobs
 from harness_adapters.engines.embedded.sequence import Sequence
+from harness_adapters.engines.embedded.step import Stepper, StepResult
 from harness_adapters.errors import EngineError
 
 log = logging.getLogger(__name__)
-
-PREFILL_CHUNK = 512
-"""Prompt tokens computed in one step: enough to keep the processor's arithmetic busy, little enough to stay polite."""
 
 SLOT_CAPACITY = 512
 """Positions of a slot; a longer answer moves on in segments of this many tokens."""
 
 WORTH_WAITING = 64
 """Uncached tokens in common with a prompt being filled in from which on a request waits for it."""
-
-LOGIT_ROWS = 64
-"""Rows of logits held at once while scoring a prompt: 64 × 49,152 floats are 12 MB."""
 
 
 class Batcher:
@@ -66,6 +59,7 @@ class Batcher:
         self._stepping = False
         self._stopping = False
         self._thread: threading.Thread | None = None
+        self._stepper = Stepper(model, self._pool)
 
     @property
     def alive(self) -> bool:
@@ -179,7 +173,8 @@ class Batcher:
         self._drop_cancelled()
         self._admit()
         if self._running:
-            _Step(self._running, self._model, self._pool).run(self._finish_prompt, self._finish)
+            for result in self._stepper.step(self._running):
+                self._book(result)
 
     def _drop_cancelled(self) -> None:
         self._waiting = [sequence for sequence in self._waiting if not sequence.cancelled]
@@ -208,118 +203,33 @@ class Batcher:
         common = max((common_prefix(s.request.prompt, prompt) for s in filling), default=0)
         return common >= WORTH_WAITING and common - self._cache.matched(sequence.key, prompt) >= WORTH_WAITING
 
-    def _finish_prompt(self, sequence: Sequence) -> None:
-        sequence.end_prompt(self._cache, self._pool)
+    def _book(self, result: StepResult) -> None:
+        """Move a sequence on by what a step computed for it, and answer it when that was its end."""
+        sequence = result.sequence
+        if sequence.filling is None:
+            sequence.slot_length += 1
+        else:
+            sequence.filled += result.filled
+            sequence.prompt_logprobs += result.scores
+            if not sequence.prompt_left:
+                sequence.end_prompt(self._cache, self._pool)
+        if result.drawn is None:
+            return
+        token, logprob = result.drawn
+        sequence.tokens.append(token)
+        sequence.logprobs.append(logprob)
+        if not all(math.isfinite(value) for value in (logprob, *(s or 0.0 for s in sequence.prompt_logprobs))):
+            self._finish(sequence, EngineError("the model gave a log-prob that is not finite", "check the adapter"))
+        elif token in sequence.request.stop:
+            self._finish(sequence, "stop")
+        elif len(sequence.tokens) >= sequence.request.max_tokens:
+            self._finish(sequence, "length")
 
     def _finish(self, sequence: Sequence, result: str | EngineError) -> None:
         self._running.remove(sequence)
         failed = isinstance(result, EngineError)
         sequence.leave(self._cache, self._pool, store=not failed)
         _deliver(sequence, result if isinstance(result, EngineError) else sequence.answer(result))
-
-
-class _Step:
-    """One forward over the running sequences: lay out its rows, compute, score prompts, sample."""
-
-    def __init__(self, running: list[Sequence], model: LlamaModel, pool: SlotPool) -> None:
-        self._model = model
-        self._pool = pool
-        self._tokens: list[int] = []
-        self._positions: list[int] = []
-        self._decodes: list[DecodeRow] = []
-        self._decoding: list[Sequence] = []
-        self._prefills: list[PrefillRows] = []
-        self._adapters: list[AdapterRows] = []
-        self._sampled: list[tuple[Sequence, int]] = []
-        self._scored: list[tuple[Sequence, int, int, int]] = []
-        self._filled: list[tuple[Sequence, int]] = []
-        self._lay_out(running)
-
-    def run(
-        self, finish_prompt: Callable[[Sequence], None], finish: Callable[[Sequence, str | EngineError], None]
-    ) -> None:
-        attention = StepAttention(self._pool, self._decodes, self._prefills)
-        hidden = self._model.forward(self._tokens, self._positions, self._adapters, attention)
-        for sequence, first, row, count in self._scored:
-            self._score(sequence, first, hidden[row : row + count])
-        for sequence, count in self._filled:
-            sequence.filled += count
-            if not sequence.prompt_left:
-                finish_prompt(sequence)
-        for sequence in self._decoding:
-            sequence.slot_length += 1
-        if self._sampled:
-            self._draw(hidden[[row for _, row in self._sampled]], finish)
-
-    def _lay_out(self, running: list[Sequence]) -> None:
-        """Rows in order of adapter, so that each adapter's rows are one block."""
-        budget = PREFILL_CHUNK
-        shares: dict[Sequence, int] = {}
-        for sequence in running:
-            shares[sequence] = min(sequence.prompt_left, budget)
-            budget -= shares[sequence]
-        for sequence in sorted(running, key=lambda s: s.key):
-            start = len(self._tokens)
-            if sequence.filling is not None:
-                self._lay_out_prompt(sequence, shares[sequence])
-            else:
-                self._lay_out_decode(sequence)
-            self._add_adapter(sequence.adapter, start, len(self._tokens))
-
-    def _lay_out_prompt(self, sequence: Sequence, count: int) -> None:
-        if not count:
-            return
-        assert sequence.filling is not None
-        row, first, prompt = len(self._tokens), sequence.position, sequence.request.prompt
-        self._tokens += prompt[first : first + count]
-        self._positions += range(first, first + count)
-        self._prefills.append(PrefillRows(row, row + count, sequence.past, sequence.filling, sequence.filled))
-        self._filled.append((sequence, count))
-        if sequence.request.prompt_logprobs:
-            self._scored.append((sequence, first, row, count))
-        if first + count == len(prompt):
-            self._sampled.append((sequence, row + count - 1))
-
-    def _lay_out_decode(self, sequence: Sequence) -> None:
-        sequence.room_in_slot(self._pool)
-        row = len(self._tokens)
-        self._tokens.append(sequence.tokens[-1])
-        self._positions.append(sequence.position)
-        self._decoding.append(sequence)
-        self._decodes.append(DecodeRow(row, sequence.past, sequence.slot, sequence.slot_length))
-        self._sampled.append((sequence, row))
-
-    def _add_adapter(self, adapter: Adapter | None, start: int, stop: int) -> None:
-        if adapter is None or start == stop:
-            return
-        last = self._adapters[-1] if self._adapters else None
-        if last is not None and last.delta is adapter and last.stop == start:
-            self._adapters[-1] = AdapterRows(last.start, stop, adapter)
-        else:
-            self._adapters.append(AdapterRows(start, stop, adapter))
-
-    def _score(self, sequence: Sequence, first: int, hidden: torch.Tensor) -> None:
-        """Log-probs of the prompt tokens that follow the chunk's rows; the first prompt token has none."""
-        scores, prompt = sequence.prompt_logprobs, sequence.request.prompt
-        if first == 0:
-            scores.append(None)
-        following = prompt[first + 1 : first + 1 + hidden.shape[0]]
-        for at in range(0, len(following), LOGIT_ROWS):
-            targets = following[at : at + LOGIT_ROWS]
-            scores += token_logprobs(self._model.logits(hidden[at : at + len(targets)]), targets)
-
-    def _draw(self, hidden: torch.Tensor, finish: Callable[[Sequence, str | EngineError], None]) -> None:
-        sequences = [sequence for sequence, _ in self._sampled]
-        drawn = sample(self._model.logits(hidden), [sequence.draw for sequence in sequences])
-        for sequence, (token, logprob) in zip(sequences, drawn, strict=True):
-            sequence.tokens.append(token)
-            sequence.logprobs.append(logprob)
-            if not all(math.isfinite(value) for value in (logprob, *(s or 0.0 for s in sequence.prompt_logprobs))):
-                finish(sequence, EngineError("the model gave a log-prob that is not finite", "check the adapter"))
-            elif token in sequence.request.stop:
-                finish(sequence, "stop")
-            elif len(sequence.tokens) >= sequence.request.max_tokens:
-                finish(sequence, "length")
 
 
 def _deliver(sequence: Sequence, result: Answer | EngineError) -> None:
