@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
+from guard_support import judge_call
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -97,3 +99,14 @@ def test_paths_are_made_absolute_as_the_kernel_would(text: str, path: str) -> No
 def test_links_are_followed_and_a_circle_ends() -> None:
     assert follow("/w/v/reward.txt", {"/w/v": "/logs/verifier"}) == "/logs/verifier/reward.txt"
     follow("/a/x", {"/a": "/b", "/b": "/a"})
+
+
+@pytest.mark.parametrize("path", ["@/logs/verifier/reward.txt", "@../logs/verifier/reward.txt"])
+@pytest.mark.parametrize(("tool", "rest"), [("write", {"content": "1"}), ("edit", {"edits": []}), ("read", {})])
+def test_a_mention_mark_before_a_path_hides_nothing(tool: str, rest: dict[str, Any], path: str) -> None:
+    assert judge_call(tool, {"path": path, **rest}).rule == "reward-write"
+
+
+def test_an_odd_space_in_a_path_is_the_space_a_harness_makes_of_it() -> None:
+    policy = {"protected": ["my tests/**"]}
+    assert judge_call("write", {"path": "my\u202ftests/a.py", "content": ""}, policy).rule == "test-edit"

@@ -68,6 +68,7 @@ _SEARCH_NAMES = re.compile(
 )
 _PARTIAL = re.compile(r"edit|new|old|insert|diff|patch", re.IGNORECASE)
 """Names of arguments that hold a piece of a file, not the whole of it."""
+_ODD_SPACES = re.compile("[\u00a0\u2000-\u200a\u202f\u205f\u3000]")
 _MAX_STRINGS = 512
 
 
@@ -141,7 +142,7 @@ class _ToolCall:
 
     def _edited(self, path: str, scope: Scope) -> None:
         """Replacements in a file whose content is known; what is put in counts even where the old text is not found."""
-        target = self.machine.path(path, scope.cwd)
+        target = self.machine.path(_as_harnesses_read(path), scope.cwd)
         content = self.machine.files.contents.get(target)
         if content is None:
             return
@@ -209,6 +210,7 @@ class _ToolCall:
     # -- shared ---------------------------------------------------------------------------------------------------
 
     def _path(self, kind: type[PathFact], value: str, scope: Scope) -> None:
+        value = _as_harnesses_read(value)
         marked = value.replace("*", STAR) if kind in (Lists, Reads) and "*" in value else value
         if value and "\n" not in value and "://" not in value.removeprefix("file://"):
             deep = bool(re.search(r"grep|search", self.name)) and kind is Reads
@@ -216,7 +218,7 @@ class _ToolCall:
 
     def _remember(self, path: str, content: str | None, scope: Scope) -> None:
         if _WRITE_NAMES.search(self.name) or content is not None:
-            self.machine.files.write(self.machine.path(path, scope.cwd), content)
+            self.machine.files.write(self.machine.path(_as_harnesses_read(path), scope.cwd), content)
 
     def _url(self, value: str) -> None:
         ends = url_endpoints(value) or [endpoint(re.split(r"[/?#\s]", value, maxsplit=1)[0])]
@@ -250,10 +252,16 @@ class _ToolCall:
             self.shell.script(command[1].replace('\\"', '"').replace("\\n", "\n"), Scope((self.machine.cwd,)))
         write = _WRITE_NAMES.search(self.name)
         for path in re.findall(r"\"(?:path|file_?[pP]ath|file)\"\s*:\s*\"((?:[^\"\\]|\\.)*)", text):
-            self.machine.add((Writes if write else Reads)(self.name, self.machine.path(path, self.machine.cwd)))
+            kind = Writes if write else Reads
+            self.machine.add(kind(self.name, self.machine.path(_as_harnesses_read(path), self.machine.cwd)))
 
 
 _KINDS: Mapping[str, type[PathFact]] = {"read": Reads, "write": Creates, "delete": Deletes, "shell": Lists}
+
+
+def _as_harnesses_read(path: str) -> str:
+    """A path argument as harnesses understand it: a leading `@` marks a mention, odd Unicode spaces are spaces."""
+    return _ODD_SPACES.sub(" ", path).removeprefix("@")
 
 
 def _strings(value: Any, key: str = "", depth: int = 0) -> Iterator[tuple[str, str]]:
