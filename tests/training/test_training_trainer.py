@@ -263,3 +263,20 @@ def test_tokens_outside_the_vocabulary_are_refused_by_name(tokens: list[int]) ->
         trainer.supervised_step(rows, 1e-3)
     with pytest.raises(TrainingError, match="rollout-bad"):
         trainer.logprobs(rows)
+
+
+def test_after_a_reset_the_next_step_is_the_first_of_a_new_optimizer() -> None:
+    rows = session_rows(3, 4)
+    carried, reset = tiny_trainer(), tiny_trainer()
+    for trainer in (carried, reset):
+        for _ in range(3):
+            trainer.supervised_step(rows, 1e-2)
+    reset.reset_optimizer()
+    before = _weights(reset)
+    reset.supervised_step(rows, 1e-4)
+    carried.supervised_step(rows, 1e-4)
+    for name, parameter in adapter_parameters(reset).items():
+        moved = (parameter - before[name]).abs()
+        # Adam's first step moves every weight by the learning rate in the direction against its gradient.
+        assert float(moved[moved > 0].max()) <= 1e-4 * 1.001
+        assert not torch.equal(parameter, adapter_parameters(carried)[name])

@@ -93,6 +93,8 @@ class Learner:
             self.state["warm_steps"] += 1
             self.run.events.append("warm_step", step=self.state["warm_steps"], metrics=metrics.to_json())
             progress.advance(f"loss {metrics.loss:.3f}, {metrics.unique_tokens} tokens in {metrics.seconds:.0f} s")
+            if self.state["warm_steps"] == config.steps:
+                self.trainer.reset_optimizer()
             if self.state["warm_steps"] % 5 == 0 or self.state["warm_steps"] == config.steps:
                 await self._checkpoint()
         await self.publish(0)

@@ -64,6 +64,9 @@ class TrainingBackend(Protocol):
     def policy_step(self, rows: Sequence[TrainRow], *, progress: Progress | None = None) -> StepMetrics:
         """One GRPO step; `TrainRow.logprobs` are the sampler's, at the sampling temperature."""
 
+    def reset_optimizer(self) -> None:
+        """Forget the optimizer's moments, between two objectives."""
+
     def logprobs(self, rows: Sequence[TrainRow], *, temperature: float | None = None) -> list[list[float]]:
         """Per row, the log-prob of each trained token under the current adapter, in token order."""
 

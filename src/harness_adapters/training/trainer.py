@@ -91,6 +91,10 @@ class Trainer:
         """One GRPO step at the sampling temperature; `TrainRow.logprobs` are the sampler's."""
         return self._take_step(rows, self._policy, self.config.learning_rate, self.temperature, progress)
 
+    def reset_optimizer(self) -> None:
+        """Forget the moments: the next objective starts without the momentum and the scale of the last one."""
+        self._optimizer.state.clear()
+
     def logprobs(self, rows: Sequence[TrainRow], *, temperature: float | None = None) -> list[list[float]]:
         """Per row, the log-prob (nats) of each trained token under the current adapter, in token order.
 
