@@ -71,7 +71,6 @@ class ProducerConfig(_Section):
     groups_per_step: int = Field(8, ge=1)
     in_flight: int = Field(48, ge=1)
     max_refills: int = Field(8, ge=0)
-    max_staleness: int = Field(4, ge=0)
 
 
 class TrainerConfig(_Section):
@@ -92,7 +91,6 @@ class TrainerConfig(_Section):
     max_unique_tokens: int = Field(65_536, ge=64)
     detach_prefix: bool = False
     keep_per_group: int = Field(0, ge=0)
-    checkpoint_every: int = Field(1, ge=1)
 
 
 class PublishConfig(_Section):

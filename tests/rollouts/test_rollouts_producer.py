@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 from harness_adapters.config import RunConfig, load_config
 from harness_adapters.errors import RunError
 from harness_adapters.records import Outcome, RewardParts, Rollout
-from harness_adapters.rollouts.producer import Group, Producer, derive_seed, has_spread, staleness, version_number
+from harness_adapters.rollouts.producer import Group, Producer, derive_seed, has_spread
 from harness_adapters.rollouts.session import SessionPlan
 from harness_adapters.tasks.format import Task
 
@@ -190,14 +189,6 @@ def test_failure_of_the_callback_ends_all_sessions_and_is_raised_as_it_is() -> N
 def test_spread_is_seen_exactly_when_two_rewards_differ(rewards: list[float]) -> None:
     (plan,) = _plans(1)
     assert has_spread([_rollout(plan, reward) for reward in rewards]) == (len(set(rewards)) > 1)
-
-
-def test_staleness_counts_versions_and_refuses_names_without_one() -> None:
-    group = Group("g", "t", "run-pi-v3", ())
-    assert staleness(group, 5) == 2
-    assert staleness(dataclasses.replace(group, policy="base"), 5) == 5
-    with pytest.raises(ValueError, match="no adapter version"):
-        version_number("oracle-x")
 
 
 @given(st.integers(0, 2**31), st.text(max_size=8), st.integers(0, 64))

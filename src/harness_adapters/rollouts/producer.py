@@ -16,13 +16,12 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from harness_adapters.config import RunConfig
-from harness_adapters.records import BASE_POLICY, Outcome, Rollout
+from harness_adapters.records import Outcome, Rollout
 from harness_adapters.rollouts.session import SessionPlan
 from harness_adapters.tasks.format import Task
 
@@ -258,21 +257,3 @@ def derive_seed(run_seed: int, group: str, member: int) -> int:
     """A 31-bit seed that depends on all three and on nothing else."""
     digest = hashlib.sha256(f"{run_seed}/{group}/{member}".encode()).digest()
     return int.from_bytes(digest[:4], "big") >> 1
-
-
-_VERSION = re.compile(r"-v(\d+)$")
-
-
-def version_number(policy: str) -> int:
-    """N of a policy named `…-v<N>`; the base is 0. Raises ValueError for any other name."""
-    if policy == BASE_POLICY:
-        return 0
-    match = _VERSION.search(policy)
-    if match is None:
-        raise ValueError(f"{policy!r} is no adapter version")
-    return int(match.group(1))
-
-
-def staleness(group: Group, current: int) -> int:
-    """How many versions the group's policy is behind version `current`; never negative."""
-    return max(0, current - version_number(group.policy))
