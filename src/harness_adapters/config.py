@@ -126,7 +126,8 @@ class EvalConfig(_Section):
 
 
 class EngineConfig(_Section):
-    """`kind` is `embedded`. `max_batch` sequences decode together; `prefix_cache_mb` bounds the shared prefixes."""
+    """`kind` is `embedded`. `max_batch` sequences decode together; `prefix_cache_mb` bounds the shared prefixes;
+    `threads` are torch's in a trainer's turn, 0 for as many as torch takes by itself."""
 
     kind: str = "embedded"
     max_batch: int = Field(8, ge=1)

@@ -68,8 +68,7 @@ class Learner:
             tokens=publish.canary_tokens,
             threshold=publish.canary_threshold,
         )
-        self._base_scores = self._scores()
-        self.publisher.remember(BASE_POLICY, self._base_scores)
+        self.publisher.remember(BASE_POLICY, self._scores())
         self.state: dict[str, Any] = {"warm_steps": 0, "grpo_steps": 0, "cursor": 0}
         found = latest(run.folder("checkpoints"))
         for name, reason in found.passed_over:
@@ -174,7 +173,8 @@ class Learner:
                 await self.publisher.publish(self.version(number), scores)
 
     def _scores(self) -> CanaryScores:
-        values = self.trainer.logprobs(self._canary_rows, temperature=1.0)
+        with self.stack.engine.exclusive():
+            values = self.trainer.logprobs(self._canary_rows, temperature=1.0)
         return CanaryScores(tuple(tuple(row) for row in values))
 
     async def _checkpoint(self) -> None:

@@ -12,7 +12,9 @@ Asymmetry: decoding writes to the slot pool, filling in writes to the sequence's
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
@@ -22,10 +24,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from harness_adapters.engines.embedded.blas import share
 from harness_adapters.engines.embedded.kv import Segment, SlotPool
 
 FloatArray: TypeAlias = npt.NDArray[np.float32]
 IntArray: TypeAlias = npt.NDArray[np.int64]
+
+PIECE_ROWS = 64
+"""Prompt rows attended to in one piece of work."""
+
+LONG_SEGMENT = 512
+"""Positions from which on a segment is cut in two."""
+
+WORTH_SHARING_SCORES = 2048
+"""Rows times positions from which on the scores of a stretch outweigh waking a helper."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +84,7 @@ class StepAttention:
         if self._decode is not None and not self._prefills:
             return self._decode(layer, q, k, v).flatten(1)
         out = torch.empty_like(q)
-        for prefill in self._prefills:
-            span = slice(prefill.rows.start, prefill.rows.stop)
-            out[span] = prefill(layer, q[span], k[span], v[span])
+        share([piece for prefill in self._prefills for piece in prefill.pieces(layer, q, k, v, out)])
         if self._decode is not None:
             rows = self._decode.rows
             out[rows] = self._decode(layer, q[rows], k[rows], v[rows])
@@ -83,31 +93,38 @@ class StepAttention:
 
 class _Prefill:
     def __init__(self, rows: PrefillRows) -> None:
-        self.rows = rows
+        self._rows = rows
         new = rows.stop - rows.start
-        before = sum(part.length for part in rows.past) + rows.at
-        self._mask = torch.ones(new, before + new, dtype=torch.bool).tril(before) if before else None
+        self._before = sum(part.length for part in rows.past) + rows.at
+        self._mask = torch.ones(new, self._before + new, dtype=torch.bool).tril(self._before)
 
-    def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        rows, own = self.rows, self.rows.own
-        end = rows.at + k.shape[0]
-        own.k[layer, :, rows.at : end] = k.transpose(0, 1)
-        own.v[layer, :, rows.at : end] = v.transpose(0, 1)
-        keys = [*(part.k[layer] for part in rows.past), own.k[layer, :, :end]]
-        values = [*(part.v[layer] for part in rows.past), own.v[layer, :, :end]]
-        out = F.scaled_dot_product_attention(
-            q.transpose(0, 1).unsqueeze(0),
-            torch.cat(keys, dim=1).unsqueeze(0),
-            torch.cat(values, dim=1).unsqueeze(0),
-            attn_mask=self._mask,
-            is_causal=self._mask is None,
+    def pieces(self, layer: int, q: Tensor, k: Tensor, v: Tensor, out: Tensor) -> Iterator[Callable[[], None]]:
+        """Write this sequence's keys and values; the pieces write its rows of `out`, in any order."""
+        rows, own = self._rows, self._rows.own
+        end = rows.at + rows.stop - rows.start
+        own.k[layer, :, rows.at : end] = k[rows.start : rows.stop].transpose(0, 1)
+        own.v[layer, :, rows.at : end] = v[rows.start : rows.stop].transpose(0, 1)
+        keys = torch.cat([*(part.k[layer] for part in rows.past), own.k[layer, :, :end]], dim=1)
+        values = torch.cat([*(part.v[layer] for part in rows.past), own.v[layer, :, :end]], dim=1)
+        for first in range(0, rows.stop - rows.start, PIECE_ROWS):
+            yield functools.partial(self._attend, first, q, keys, values, out)
+
+    def _attend(self, first: int, q: Tensor, keys: Tensor, values: Tensor, out: Tensor) -> None:
+        start = self._rows.start + first
+        stop = min(start + PIECE_ROWS, self._rows.stop)
+        context = self._before + first + stop - start
+        attended = F.scaled_dot_product_attention(
+            q[start:stop].transpose(0, 1).unsqueeze(0),
+            keys[:, :context].unsqueeze(0),
+            values[:, :context].unsqueeze(0),
+            attn_mask=self._mask[first : first + stop - start, :context],
             enable_gqa=True,
         )
-        return out[0].transpose(0, 1)
+        out[start:stop] = attended[0].transpose(0, 1)
 
 
 class _Decode:
-    """In numpy: on one thread, like the products around it (`blas`)."""
+    """In numpy, shared with the helpers like the products around it (`blas`)."""
 
     def __init__(self, pool: SlotPool, decodes: Sequence[DecodeRow]) -> None:
         self._keys, self._values = pool.k.numpy(), pool.v.numpy()
@@ -124,9 +141,8 @@ class _Decode:
         ends[self._slots - self._first] = self._at
         hidden = np.arange(self._longest)[None, :] > ends[:, None]
         self._mask = np.where(hidden, -np.inf, 0.0).astype(np.float32)[:, None, None, :]
-        self._shared = [
-            (segment.k.numpy(), segment.v.numpy(), rows) for segment, rows in _group_by_segment(decodes).items()
-        ]
+        self._shared = _stretches(decodes)
+        self._near, self._far = _halves([len(stretch.members) * stretch.length for stretch in self._shared])
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         rows, heads, head_dim = q.shape
@@ -134,10 +150,21 @@ class _Decode:
         self._keys[layer][self._slots, :, self._at] = k.numpy()
         self._values[layer][self._slots, :, self._at] = v.numpy()
         query: FloatArray = q.numpy().reshape(rows, kv_heads, heads // kv_heads, head_dim) * np.float32(head_dim**-0.5)
-        running = self._attend_slots(layer, query)
-        for keys, values, members in self._shared:
-            part = _attend_segment(query[members], keys[layer], values[layer])
-            _merge(running, members, part)
+        parts: dict[int, _Part] = {}
+
+        def attend(indices: Sequence[int]) -> None:
+            for index in indices:
+                parts[index] = self._shared[index].attend(layer, query)
+
+        def attend_near() -> None:
+            parts[-1] = self._attend_slots(layer, query)
+            attend(self._near)
+
+        share([attend_near, functools.partial(attend, self._far)] if self._far else [attend_near])
+        # Merged in one order, whoever computed a part: rounding does not depend on which thread was faster.
+        running = parts[-1]
+        for index, stretch in enumerate(self._shared):
+            _merge(running, stretch.members, parts[index])
         return torch.from_numpy(running.weighted / running.total).view(rows, heads, head_dim)
 
     def _attend_slots(self, layer: int, query: FloatArray) -> _Part:
@@ -149,6 +176,50 @@ class _Decode:
         by_slot = _soft(scores, values)
         rows = self._slots - self._first
         return _Part(by_slot.top[rows], by_slot.total[rows], by_slot.weighted[rows])
+
+
+@dataclass(frozen=True, slots=True)
+class _Stretch:
+    """Positions `start` to `stop` of a segment that the decode rows `members` refer to."""
+
+    keys: FloatArray
+    values: FloatArray
+    start: int
+    stop: int
+    members: IntArray
+
+    @property
+    def length(self) -> int:
+        return self.stop - self.start
+
+    def attend(self, layer: int, query: FloatArray) -> _Part:
+        positions = slice(self.start, self.stop)
+        return _attend_segment(query[self.members], self.keys[layer, :, positions], self.values[layer, :, positions])
+
+
+def _stretches(decodes: Sequence[DecodeRow]) -> list[_Stretch]:
+    """The segments the rows refer to, long ones cut in two so that two threads can have a half each."""
+    stretches = []
+    for segment, members in _group_by_segment(decodes).items():
+        keys, values, length = segment.k.numpy(), segment.v.numpy(), segment.length
+        cuts = [0, length // 2, length] if length >= LONG_SEGMENT else [0, length]
+        stretches += [_Stretch(keys, values, start, stop, members) for start, stop in itertools.pairwise(cuts)]
+    return stretches
+
+
+def _halves(costs: Sequence[int]) -> tuple[list[int], list[int]]:
+    """Indices of costs in two lists of about the same sum; the second is empty where sharing is not worth it."""
+    near: list[int] = []
+    far: list[int] = []
+    left = right = 0
+    for index in sorted(range(len(costs)), key=lambda index: -costs[index]):
+        if right <= left and costs[index] >= WORTH_SHARING_SCORES:
+            far.append(index)
+            right += costs[index]
+        else:
+            near.append(index)
+            left += costs[index]
+    return near, far
 
 
 def _group_by_segment(decodes: Sequence[DecodeRow]) -> dict[Segment, IntArray]:

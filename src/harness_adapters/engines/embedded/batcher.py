@@ -114,6 +114,8 @@ class Batcher:
 
     def _run(self) -> None:
         failure = EngineError("the engine stopped before the request was answered")
+        # torch's own threads would wait for one another at each operation (`blas`).
+        torch.set_num_threads(1)
         try:
             with torch.inference_mode():
                 while self._enter_step():

@@ -1,12 +1,14 @@
-"""Matrix products of few and of many rows, each by the library and the number of threads that suit it.
+"""Matrix products of the engine's step on numpy's BLAS, in pieces that the engine's thread and its helpers share.
 
-With few rows (decoding) a product takes a millisecond or less. A library that shares it between its threads waits at
-its end for the slowest: as soon as other processes want a core, every product waits for a thread that the system has
-put aside, 8 ms a time. So few rows go through numpy's BLAS without its threads, on AMD processors 1.5 times as fast
-there as torch's, and a large product is halved with a `Partner` whose half is done by whoever comes to it first. Many
-rows (prompts) are arithmetic: torch, on all its threads.
+A library that splits a product between its threads waits at its end for the slowest: as soon as other processes want
+a core, and an agent's process does all the time, every product waits for a thread that the system has put aside, 8 ms
+a time. Here a piece of work is done by whoever comes to it first, so a helper that is held up holds up nobody by more
+than the piece it has begun. numpy's BLAS on one thread is also 1.5 times as fast as torch's for the few rows of a
+decoding step on AMD processors, and no slower for a prompt's many.
 
-Asymmetry: the number of OpenBLAS threads is one setting of the whole process; torch's is not touched.
+Invariant: which thread does a piece never changes the result.
+
+Asymmetry: the number of OpenBLAS threads and of helpers is one setting of the whole process; torch's is not touched.
 """
 
 from __future__ import annotations
@@ -14,9 +16,10 @@ from __future__ import annotations
 import ctypes
 import functools
 import logging
+import os
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -25,10 +28,11 @@ from torch import Tensor
 
 log = logging.getLogger(__name__)
 
-FEW_ROWS = 64
+WORTH_SHARING = 1 << 22
+"""Multiplications from which on a part of a product outweighs waking a helper (some 30 µs)."""
 
-WORTH_HALVING = 1 << 22
-"""Multiplications from which on half a product outweighs waking the partner (some 30 µs)."""
+MOST_HELPERS = 3
+"""More helpers than this wait for Python's lock more than they compute."""
 
 SETTERS = ("scipy_openblas_set_num_threads64_", "scipy_openblas_set_num_threads", "openblas_set_num_threads")
 """What OpenBLAS calls its setter in numpy's wheels, newest first."""
@@ -36,21 +40,32 @@ SETTERS = ("scipy_openblas_set_num_threads64_", "scipy_openblas_set_num_threads"
 
 def dense(x: Tensor, weight: Tensor) -> Tensor:
     """`x @ weight` for `x` `[rows, in]` and `weight` `[in, out]`, fp32, no gradients."""
-    if x.shape[0] > FEW_ROWS:
-        return torch.mm(x, weight)
     left, right = x.numpy(), weight.numpy()
-    if left.shape[0] * right.size < WORTH_HALVING or torch.get_num_threads() == 1:
+    work = left.shape[0] * right.size
+    hands = helpers().count + 1
+    if work < WORTH_SHARING or hands == 1:
         return torch.from_numpy(left @ right)
-    half = right.shape[1] // 2
     out = np.empty((left.shape[0], right.shape[1]), dtype=np.float32)
+    # Two pieces a hand where that is cheap: a helper that comes late then takes one instead of none.
+    pieces = hands if work < 8 * WORTH_SHARING else 2 * hands
+    width = -(-right.shape[1] // pieces)
 
-    def second_half() -> None:
-        out[:, half:] = left @ right[:, half:]
+    def columns(first: int) -> None:
+        np.matmul(left, right[:, first : first + width], out=out[:, first : first + width])
 
-    errand = partner().ask(second_half)
-    out[:, :half] = left @ right[:, :half]
-    errand.finish()
+    share([functools.partial(columns, first) for first in range(0, right.shape[1], width)])
     return torch.from_numpy(out)
+
+
+def share(pieces: Sequence[Callable[[], None]]) -> None:
+    """Do all pieces, the later ones wherever a helper gets to them first. Raises what a piece raised."""
+    first, *others = pieces
+    errands = [helpers().ask(piece) for piece in others] if helpers().count else [_Errand(piece) for piece in others]
+    try:
+        first()
+    finally:
+        for errand in errands:
+            errand.finish()
 
 
 class _Errand:
@@ -86,12 +101,14 @@ class _Errand:
             raise self._error
 
 
-class Partner:
-    """A thread that takes work off another one's hands when it gets to run in time."""
+class Helpers:
+    """Threads that take work off another one's hands when they get to run in time."""
 
-    def __init__(self) -> None:
+    def __init__(self, count: int) -> None:
+        self.count = count
         self._errands: queue.SimpleQueue[_Errand] = queue.SimpleQueue()
-        threading.Thread(target=self._serve, name="blas partner", daemon=True).start()
+        for number in range(count):
+            threading.Thread(target=self._serve, name=f"engine helper {number}", daemon=True).start()
 
     def ask(self, work: Callable[[], None]) -> _Errand:
         errand = _Errand(work)
@@ -99,14 +116,16 @@ class Partner:
         return errand
 
     def _serve(self) -> None:
-        while True:
-            self._errands.get().try_to_do()
+        torch.set_num_threads(1)
+        with torch.inference_mode():
+            while True:
+                self._errands.get().try_to_do()
 
 
 @functools.cache
-def partner() -> Partner:
-    """The process's one partner, started at first use."""
-    return Partner()
+def helpers() -> Helpers:
+    """The process's helpers, started at first use: one for each further core it may run on."""
+    return Helpers(min(len(os.sched_getaffinity(0)) - 1, MOST_HELPERS))
 
 
 def use_one_openblas_thread() -> bool:

@@ -13,9 +13,9 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,14 +44,13 @@ class _Served:
 class EmbeddedEngine:
     """Serve the Llama-type model of a transformers folder.
 
-    `max_batch` sequences run together; `prefix_cache_mb` bounds stored prefixes (0: none); `threads` sets torch's
-    threads, which compute prompts (0: leave them); decoding is on one thread (`blas`). Raises EngineError where the
-    folder cannot be served.
+    `max_batch` sequences run together; `prefix_cache_mb` bounds stored prefixes (0: none); `threads` are torch's
+    threads in a trainer's turn (0: as many as torch takes by itself); the engine computes with its own (`blas`).
+    Raises EngineError where the folder cannot be served.
     """
 
     def __init__(self, model_dir: Path, *, max_batch: int, prefix_cache_mb: int, threads: int = 0) -> None:
-        if threads:
-            torch.set_num_threads(threads)
+        self._trainer_threads = threads or torch.get_num_threads()
         use_one_openblas_thread()
         self.model_dir = model_dir
         self.model: Any = load_module(model_dir)
@@ -87,9 +86,16 @@ class EmbeddedEngine:
     def stop(self) -> None:
         self._batcher.stop()
 
-    def exclusive(self) -> AbstractContextManager[None]:
-        """Hold the engine idle between two steps, for a trainer's turn. Blocks; from any thread; not reentrant."""
-        return self._batcher.exclusive()
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """Hold the engine idle between two steps, for a trainer's turn on torch's threads.
+
+        Blocks; from any thread; not reentrant.
+        """
+        with self._batcher.exclusive():
+            # A setting of the calling thread: one that is new would begin with the engine's single one.
+            torch.set_num_threads(self._trainer_threads)
+            yield
 
     def submit(self, name: str, request: Generation) -> Future[Answer]:
         """Queue a request for a model name. Raises KeyError for an unknown name, EngineError where it cannot fit."""
