@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
 import pytest
-from rollouts_bench import CONTEXT, Bench, OpenBench, byte_tokenizer, make_task
+from rollouts_bench import CONTEXT, Bench, OpenBench, make_task
 
 from harness_adapters.config import RunConfig, load_config
 from harness_adapters.engines.scripted import ScriptedEngine
@@ -17,6 +17,7 @@ from harness_adapters.harnesses import Harness
 from harness_adapters.rollouts.session import SessionRunner
 from harness_adapters.sandbox import Sandbox, SandboxSpec, open_sandbox
 from harness_adapters.tasks.format import Task
+from harness_adapters.testing import byte_tokenizer
 
 
 @pytest.fixture

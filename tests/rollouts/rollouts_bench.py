@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
-
 from harness_adapters.engines.scripted import ScriptedEngine, ScriptedTurn
 from harness_adapters.gateway import Gateway
 from harness_adapters.rollouts.session import SessionPlan, SessionRunner
@@ -25,17 +23,6 @@ VERDICT = b"""#!/bin/sh
 mkdir -p /logs/verifier
 if [ "$(cat /workspace/out.txt 2>/dev/null)" = hello ]; then echo 1; else echo 0; fi > /logs/verifier/reward.txt
 """
-
-
-def byte_tokenizer() -> Tokenizer:
-    """One token a byte, plus ChatML's special tokens."""
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    tokenizer = Tokenizer(models.BPE(vocab={letter: i for i, letter in enumerate(alphabet)}, merges=[]))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    names = ("<|im_start|>", "<|im_end|>", "<|endoftext|>")
-    tokenizer.add_special_tokens([AddedToken(name, special=True) for name in names])
-    return tokenizer
 
 
 def tool_turn(tool: str, text: str = "", **arguments: Any) -> str:

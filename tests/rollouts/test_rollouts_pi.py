@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rollouts_bench import OpenBench, byte_tokenizer, children, make_task, tool_turn
+from rollouts_bench import OpenBench, children, make_task, tool_turn
 
 from harness_adapters.engines.scripted import LOGPROB, Fault, ScriptedTurn
 from harness_adapters.guard import GuardPolicy
@@ -17,6 +17,7 @@ from harness_adapters.rollouts.producer import Producer
 from harness_adapters.rollouts.rows import train_rows
 from harness_adapters.sandbox import ExecResult, Sandbox
 from harness_adapters.storage import cache_root
+from harness_adapters.testing import byte_tokenizer
 
 pytestmark = pytest.mark.real_pi
 

@@ -81,6 +81,16 @@ def test_session_plays_in_the_sandbox_for_tests_alike(open_bench: OpenBench, tmp
     assert len(rollout.calls) == 2
 
 
+def test_session_in_the_sandbox_for_tests_is_refused_when_the_engine_does_not_play_scripts(
+    open_bench: OpenBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harness_adapters.engines.scripted.OWNER", "someone")
+    rollout = play(open_bench, SOLVE, kind="inprocess")
+    assert (rollout.outcome, rollout.reward, rollout.calls) == (Outcome.INFRA, None, ())
+    assert "scripted engine only" in rollout.detail
+    assert play(open_bench, SOLVE).outcome is Outcome.GRADED
+
+
 def test_unsolved_session_is_graded_zero(open_bench: OpenBench) -> None:
     rollout = play(open_bench, ["I give up."])
     assert (rollout.outcome, rollout.reward and rollout.reward.total, rollout.tool_calls) == (Outcome.GRADED, 0.0, 0)

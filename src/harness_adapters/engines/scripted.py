@@ -23,6 +23,9 @@ from tokenizers import Tokenizer
 
 from harness_adapters.errors import ConfigError
 
+OWNER = "scripted"
+"""What `owned_by` of a scripted model says in the engine's list."""
+
 LOGPROB = -0.01
 """Natural-log probability reported for every scripted token."""
 
@@ -103,7 +106,7 @@ class ScriptedEngine:
 
     async def _models(self, request: web.Request) -> web.Response:
         return web.json_response(
-            {"object": "list", "data": [{"id": name, "object": "model"} for name in self._scripts]}
+            {"object": "list", "data": [{"id": name, "object": "model", "owned_by": OWNER} for name in self._scripts]}
         )
 
     async def _completions(self, request: web.Request) -> web.StreamResponse:

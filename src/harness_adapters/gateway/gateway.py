@@ -55,6 +55,13 @@ class Gateway:
             await session.close()
         await self._upstream.__aexit__(*exc)
 
+    async def owners(self) -> set[str]:
+        """What the engine says its models are owned by: `{"scripted"}` where it plays scripts only.
+
+        Raises EngineError where it does not list them.
+        """
+        return await self._upstream.owners()
+
     def open(self, spec: SessionSpec) -> GatewaySession:
         """Raises ConfigError for a spec that must not be served (`SessionSpec.check`)."""
         session = Session(spec, self._upstream, self._renderer, self._verdict_log)

@@ -51,9 +51,17 @@ class Upstream:
             await self._http.close()
             self._http = None
 
+    async def owners(self) -> set[str]:
+        """What the engine says its models are owned by. Raises EngineError where it does not list them."""
+        status, body = await self._request("GET", "/v1/models")
+        cards = _read_object(body, status).get("data")
+        if not isinstance(cards, list) or not all(isinstance(card, dict) for card in cards):
+            raise EngineError("the engine does not list its models")
+        return {str(card.get("owned_by", "")) for card in cards}
+
     async def generate(self, payload: Mapping[str, Any]) -> Generation:
         """One `/v1/completions` call. Raises EngineError for whatever is outside the engine contract."""
-        status, body = await self._post(payload)
+        status, body = await self._request("POST", "/v1/completions", orjson.dumps(payload))
         data = _read_object(body, status)
         if status != 200:
             error = data.get("error")
@@ -66,14 +74,12 @@ class Upstream:
             )
         return _read_generation(data, self._vocab_size)
 
-    async def _post(self, payload: Mapping[str, Any]) -> tuple[int, bytes]:
+    async def _request(self, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
         if self._http is None:
             raise EngineError("the gateway is not open", "use it as an async context manager")
         try:
-            async with self._http.post(
-                f"{self._url}/v1/completions",
-                data=orjson.dumps(payload),
-                headers={"Content-Type": "application/json"},
+            async with self._http.request(
+                method, self._url + path, data=body, headers={"Content-Type": "application/json"}
             ) as response:
                 return response.status, await response.read()
         except (aiohttp.ClientError, OSError) as error:

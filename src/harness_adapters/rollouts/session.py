@@ -32,7 +32,8 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from harness_adapters.config import RunConfig
-from harness_adapters.errors import HarnessAdaptersError
+from harness_adapters.engines.scripted import OWNER as SCRIPTED
+from harness_adapters.errors import ConfigError, HarnessAdaptersError
 from harness_adapters.gateway import ALIAS, Gateway, GatewaySession, SessionCapture, SessionSpec
 from harness_adapters.harnesses.protocol import HOME, Harness, HarnessExit
 from harness_adapters.records import Decision, Outcome, RewardParts, Rollout
@@ -55,6 +56,8 @@ VERIFIER_SHARE = 0.25
 
 CLEAN_UP_SECONDS = 30.0
 """How long clean-up may take past the deadline before it is given up and logged."""
+
+UNISOLATED = "inprocess"
 
 OpenSandbox = Callable[[SandboxSpec], Sandbox]
 
@@ -228,6 +231,7 @@ class _Session:
         mounts = tuple(Mount(source, target) for source, target in runner.harness.mounts())
         limits = Limits(memory_mb=settings.memory_mb, processes=settings.processes)
         sandbox = self._sandbox = runner.open_sandbox(SandboxSpec(mounts, limits))
+        await self._refuse_unisolated(sandbox)
         await sandbox.start()
         self._limits = sandbox.limits_enforced()
         await prepare(sandbox, plan.task, timeout=self._remaining())
@@ -240,6 +244,11 @@ class _Session:
             raise
         await self._gateway.attach(listener)
         return sandbox
+
+    async def _refuse_unisolated(self, sandbox: Sandbox) -> None:
+        """Raise ConfigError where commands would run on this machine and a model, not a script, would write them."""
+        if sandbox.kind == UNISOLATED and await self.runner.gateway.owners() != {SCRIPTED}:
+            raise ConfigError("the in-process sandbox isolates nothing", "it accepts the scripted engine only")
 
     def _harness_files(self) -> dict[str, bytes]:
         harness = self.runner.harness

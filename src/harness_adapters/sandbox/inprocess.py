@@ -1,4 +1,5 @@
-"""Kind `inprocess`: commands run on the host itself, in a temporary folder. For tests only: it isolates nothing.
+"""Kind `inprocess`: commands run on the host itself, in a temporary folder. For tests only: it isolates nothing,
+and sessions in it are refused unless the engine plays scripts.
 
 The sandbox's paths become sub-folders of that folder: through `cwd`, through HOME and TMPDIR, and in each argument
 that is an absolute path existing there. Paths written inside scripts are not translated; a script that wants to work in
