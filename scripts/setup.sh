@@ -9,10 +9,16 @@ stamps=.venv/.stamps
 
 fail() { echo "setup: $1" >&2; echo "  -> $2" >&2; exit 1; }
 
+recent() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; }
+
 find_python() {
-  for candidate in ${PYTHON:-} python3 python3.14 python3.13 python3.12 python3.11; do
-    command -v "$candidate" >/dev/null 2>&1 || continue
-    if "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then echo "$candidate"; return; fi
+  if [ -n "${PYTHON:-}" ]; then
+    recent "$PYTHON" || fail "PYTHON=$PYTHON does not run as Python 3.11 or newer" "name another one, or leave PYTHON unset"
+    echo "$PYTHON"
+    return
+  fi
+  for candidate in python3 python3.14 python3.13 python3.12 python3.11; do
+    if recent "$candidate"; then echo "$candidate"; return; fi
   done
   fail "no Python 3.11 or newer on PATH" "install one, or name it: make demo PYTHON=/path/to/python3.12"
 }
@@ -34,7 +40,8 @@ step() { # step NAME KEY DESCRIPTION COMMAND...
 digest() { cat "$@" | cksum | tr -d ' '; }
 
 python=$(find_python)
-if ! .venv/bin/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+# An environment whose making was killed has a Python but no pip: it is made again.
+if ! { recent .venv/bin/python && .venv/bin/python -m pip --version >/dev/null 2>&1; }; then
   echo "setup: making .venv with $("$python" --version)"
   rm -rf .venv
   "$python" -m venv .venv >/dev/null 2>&1 || {
