@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,15 @@ def save(run: Path, folder: str, rollouts: list[Rollout]) -> None:
         (run / folder / f"{rollout.id}.json").write_text(json.dumps(rollout.to_json()), encoding="utf-8")
 
 
+def evaluation(make_rollout: MakeRollout, tasks: int) -> list[Rollout]:
+    return [make_rollout(label, f"t{task}", task % 3 == 0) for task in range(tasks) for label in ("base", "final")]
+
+
+def finish(run: Path, sessions: int) -> None:
+    (run / ".done").mkdir(exist_ok=True)
+    (run / ".done" / "evaluate").write_text(json.dumps({"sessions": sessions}), encoding="utf-8")
+
+
 def test_rollouts_come_back_equal_and_kinds_are_kept_apart(tmp_path: Path, make_rollout: MakeRollout) -> None:
     evaluated = [make_rollout("base", "a", True), make_rollout("final", "a")]
     trained = [make_rollout("run-pi-v0", "b", tags={"step": "1"})]
@@ -33,12 +43,91 @@ def test_rollouts_come_back_equal_and_kinds_are_kept_apart(tmp_path: Path, make_
 
 
 def test_recomputing_gives_the_comparison_of_the_same_rollouts(tmp_path: Path, make_rollout: MakeRollout) -> None:
-    rollouts = [make_rollout(label, f"t{task}", task % 3 == 0) for task in range(9) for label in ("base", "final")]
+    rollouts = evaluation(make_rollout, 9)
     save(tmp_path, "eval", rollouts)
-    assert recompute(tmp_path) == compare(rollouts)
+    assert recompute(tmp_path).comparison == compare(rollouts)
     config = load_config(overrides=["evaluation.confidence=0.9"])
     (tmp_path / "config.resolved.toml").write_text(to_toml(config), encoding="utf-8")
-    assert recompute(tmp_path) == compare(rollouts, confidence=0.9)
+    assert recompute(tmp_path).comparison == compare(rollouts, confidence=0.9)
+
+
+def test_a_run_of_another_version_keeps_its_table(tmp_path: Path, make_rollout: MakeRollout) -> None:
+    save(tmp_path, "eval", evaluation(make_rollout, 2))
+    config = tmp_path / "config.resolved.toml"
+    config.write_text("gone = 1\n[evaluation]\nattempts = 0\nold = true\nconfidence = 0.9\n", encoding="utf-8")
+    assert recompute(tmp_path).comparison.confidence == 0.9
+    config.write_text("gone = 1\n", encoding="utf-8")
+    assert recompute(tmp_path).comparison.confidence == 0.95
+
+
+@pytest.mark.parametrize(
+    "text", ["evaluation = 3", "[evaluation]\nconfidence = 1.0", '[evaluation]\nconfidence = "high"', "[evaluation"]
+)
+def test_a_confidence_level_that_is_none_is_refused(tmp_path: Path, make_rollout: MakeRollout, text: str) -> None:
+    save(tmp_path, "eval", evaluation(make_rollout, 1))
+    (tmp_path / "config.resolved.toml").write_text(text, encoding="utf-8")
+    with pytest.raises(RunError, match=r"config\.resolved\.toml gives no evaluation\.confidence"):
+        recompute(tmp_path)
+
+
+def test_a_finished_evaluation_with_all_its_sessions_has_no_warning(tmp_path: Path, make_rollout: MakeRollout) -> None:
+    first, *others = evaluation(make_rollout, 3)
+    infra = replace(first, outcome=Outcome.INFRA, reward=None)
+    save(tmp_path, "eval", [infra, replace(first, id=f"{first.id}.r1"), *others])
+    finish(tmp_path, 6)
+    assert recompute(tmp_path).warnings == ()
+
+
+def test_an_unfinished_evaluation_says_how_far_it_is(tmp_path: Path, make_rollout: MakeRollout) -> None:
+    save(tmp_path, "eval", evaluation(make_rollout, 2)[:-1])
+    assert recompute(tmp_path).warnings == ("evaluation is not finished: 3 of at least 4 sessions",)
+    for number in range(5):
+        (tmp_path / "tasks" / "heldout" / f"t{number}").mkdir(parents=True)
+    assert recompute(tmp_path).warnings == ("evaluation is not finished: 3 of 10 sessions",)
+
+
+def test_sessions_that_went_missing_after_the_end_are_counted(tmp_path: Path, make_rollout: MakeRollout) -> None:
+    save(tmp_path, "eval", evaluation(make_rollout, 3)[:-1])
+    finish(tmp_path, 6)
+    missing, uneven = recompute(tmp_path).warnings
+    assert missing == "the evaluation had 6 sessions and 5 are here: 1 missing"
+    assert uneven == "1 of 6 combinations of policy, task and attempt have no session"
+    finish(tmp_path, 4)
+    assert "more than were planned" in recompute(tmp_path).warnings[0]
+
+
+@pytest.mark.parametrize("note", [b"", b"[]", b'{"sessions": "6"}', b'{"sessions": 0}', b"[" * 200_000])
+def test_a_damaged_note_of_the_end_is_named(tmp_path: Path, make_rollout: MakeRollout, note: bytes) -> None:
+    save(tmp_path, "eval", evaluation(make_rollout, 1))
+    finish(tmp_path, 2)
+    (tmp_path / ".done" / "evaluate").write_bytes(note)
+    with pytest.raises(RunError, match=r"\.done/evaluate"):
+        recompute(tmp_path)
+
+
+def test_two_policies_under_one_label_are_refused(tmp_path: Path, make_rollout: MakeRollout) -> None:
+    one, other = make_rollout("final", "a"), replace(make_rollout("final", "b"), policy="run-pi-v9")
+    save(tmp_path, "eval", [one, other])
+    with pytest.raises(RunError, match=rf"{one.id}\.json but run-pi-v9 in eval/{other.id}\.json"):
+        recompute(tmp_path)
+
+
+@pytest.mark.parametrize("outcome", [Outcome.GRADED, Outcome.AGENT_FAULT])
+def test_two_results_of_one_attempt_are_refused(tmp_path: Path, make_rollout: MakeRollout, outcome: Outcome) -> None:
+    one, other = make_rollout("base", "a"), make_rollout("base", "a", outcome=outcome)
+    save(tmp_path, "eval", [one, other])
+    with pytest.raises(RunError, match=rf"{one.id}\.json and eval/{other.id}\.json"):
+        recompute(tmp_path)
+    save(tmp_path, "eval", [replace(other, tags={**other.tags, "attempt": "1"})])
+    assert recompute(tmp_path).comparison.splits[0].policies[0].rollouts == 2
+
+
+def test_a_file_under_another_rollouts_name_is_refused(tmp_path: Path, make_rollout: MakeRollout) -> None:
+    rollout = make_rollout()
+    save(tmp_path, "eval", [rollout])
+    (tmp_path / "eval" / f"{rollout.id}.json").rename(tmp_path / "eval" / "copy.json")
+    with pytest.raises(RunError, match=rf"copy\.json holds the rollout '{rollout.id}'"):
+        recompute(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -51,6 +140,7 @@ def test_recomputing_gives_the_comparison_of_the_same_rollouts(tmp_path: Path, m
         b"{}",
         b'{"id": "x"}',
         b"\xff\xfe",
+        b"[" * 200_000,
         b'{"reward": null, "outcome": "graded", "calls": [1]}',
     ],
 )

@@ -6,6 +6,7 @@ Exit codes: 0 done; 1 an expected failure, said in one line; 2 wrong usage; 130 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -166,9 +167,15 @@ def _add_eval(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
 
 def _eval(args: argparse.Namespace) -> int:
     from harness_adapters.evaluation.from_run import recompute
-    from harness_adapters.evaluation.tables import render
+    from harness_adapters.evaluation.tables import render, to_json
 
-    print(render(recompute(args.run), args.format))
+    recomputed = recompute(args.run)
+    if args.format == "json":
+        print(json.dumps({**to_json(recomputed.comparison), "warnings": recomputed.warnings}, indent=2))
+        return 0
+    for warning in recomputed.warnings:
+        print(f"warning: {warning}")
+    print(render(recomputed.comparison, args.format))
     return 0
 
 

@@ -17,7 +17,7 @@ from harness_adapters.runs.directory import RunDirectory
 
 def print_results(run: RunDirectory) -> None:
     """Print the comparison and write `report.html`, both from the recorded rollouts alone."""
-    comparison = recompute(run.path)
+    recomputed = recompute(run.path)
     trained = load_rollouts(run.path, "training")
     rollouts = [*load_rollouts(run.path, "eval"), *trained]
     serve = f"harness-adapters serve {run.path}"
@@ -30,8 +30,10 @@ def print_results(run: RunDirectory) -> None:
         versions=_versions(),
         serve=[serve],
     )
-    write_report(run.path / "report.html", comparison, info, training_curve(trained), rollouts)
-    print(render(comparison, "text"))
+    write_report(run.path / "report.html", recomputed.comparison, info, training_curve(trained), rollouts)
+    for warning in recomputed.warnings:
+        print(f"warning: {warning}")
+    print(render(recomputed.comparison, "text"))
     print(f"\nreport:  {run.path / 'report.html'}")
     print(f"adapter: {run.path / 'adapter'} (PEFT layout)")
     print(f"serve it to your own pi: {serve}")
