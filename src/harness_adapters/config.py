@@ -140,7 +140,7 @@ class RunConfig(_Section):
 
     name: str = Field("run", pattern=r"^[a-z0-9][a-z0-9_.-]{0,40}$")
     harness: str = "pi"
-    seed: int = 0
+    seed: int = Field(0, ge=0, le=2**31 - 1)
     model: ModelConfig = ModelConfig()
     lora: LoraConfig = LoraConfig()
     sampling: SamplingConfig = SamplingConfig()

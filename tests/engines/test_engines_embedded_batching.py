@@ -6,9 +6,11 @@ import asyncio
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from engines_embedded_samples import Folders, complete, running, together, tokens, worst
+from safetensors.torch import load_file, save_file
 
 from harness_adapters.engines.embedded import EmbeddedEngine, Generation
 from harness_adapters.engines.embedded.batcher import Batcher
@@ -49,6 +51,23 @@ def test_a_prompt_that_cannot_be_answered_is_refused_and_a_long_answer_is_cut(en
             engine.submit(BASE_POLICY, Generation(tokens(1, length), 1))
     answer = complete(engine, BASE_POLICY, Generation(tokens(1, engine.positions - 3), 50, seed=1))
     assert (len(answer.token_ids), answer.finish_reason) == (3, "length")
+
+
+def test_an_adapter_without_finite_values_spoils_nobody_elses_answers(folders: Folders, tmp_path: Path) -> None:
+    poison = save_random_adapter(folders.base, tmp_path / "poison", seed=2)
+    file = poison / "adapter_model.safetensors"
+    huge = {
+        name: value * (1e30 if "k_proj" in name or "v_proj" in name else 1) for name, value in load_file(file).items()
+    }
+    save_file(huge, file)
+    with running(folders, max_batch=2) as engine:
+        engine.load_adapter("poison", poison)
+        before = [complete(engine, BASE_POLICY, Generation(tokens(i, 20 * i), 20, seed=i)) for i in range(1, 5)]
+        for future in [engine.submit("poison", Generation(tokens(9, 100), 5)) for _ in range(4)]:
+            with pytest.raises(EngineError, match="not finite"):
+                future.result(timeout=30)
+        after = together(engine, [(BASE_POLICY, Generation(tokens(i, 20 * i), 20, seed=i)) for i in range(1, 5)])
+        assert [answer.token_ids for answer in after] == [answer.token_ids for answer in before]
 
 
 def test_nothing_is_computed_while_somebody_holds_the_engine(engine: EmbeddedEngine) -> None:

@@ -7,7 +7,7 @@ import threading
 import pytest
 import torch
 
-from harness_adapters.engines.embedded.blas import WORTH_SHARING, Helpers, dense, share
+from harness_adapters.engines.embedded.blas import WORTH_SHARING, Errand, Helpers, dense, share
 
 
 @pytest.mark.parametrize("rows", [1, 2, 7, 16, 65, 200])
@@ -29,7 +29,9 @@ def test_work_is_done_once_whoever_gets_to_it_first() -> None:
         def work(place: int = place) -> None:
             done[place] += 1
 
-        helper.ask(work).finish()
+        errand = Errand(work)
+        helper.ask(errand)
+        errand.wait()
         assert done[place] == 1
 
 
@@ -41,10 +43,12 @@ def test_a_helper_that_is_held_up_holds_up_nobody() -> None:
         begun.set()
         held.wait(30)
 
-    helper.ask(hold_up)
+    helper.ask(Errand(hold_up))
     assert begun.wait(30)
     done: list[str] = []
-    helper.ask(lambda: done.append(threading.current_thread().name)).finish()
+    errand = Errand(lambda: done.append(threading.current_thread().name))
+    helper.ask(errand)
+    errand.wait()
     assert done == [threading.current_thread().name]
     held.set()
 
@@ -56,12 +60,17 @@ def test_what_the_helper_meets_is_raised_where_it_was_asked_and_the_helper_goes_
         raise MemoryError("no room for the half")
 
     for _ in range(20):
+        failing = Errand(fail)
+        helper.ask(failing)
+        failing.wait()
         with pytest.raises(MemoryError, match="no room"):
-            helper.ask(fail).finish()
+            failing.check()
     done = threading.Event()
-    errand = helper.ask(done.set)
+    errand = Errand(done.set)
+    helper.ask(errand)
     assert done.wait(30)
-    errand.finish()
+    errand.wait()
+    errand.check()
 
 
 def test_all_pieces_are_done_when_sharing_returns_and_an_error_waits_for_the_others() -> None:

@@ -35,7 +35,7 @@ def run_to_the_end(config: RunConfig, parent: Path, resume: Path | None) -> int:
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-    run = RunDirectory.resume(resume) if resume is not None else RunDirectory.create(parent, config)
+    run = RunDirectory.resume(resume) if resume is not None else RunDirectory.create(parent, _anywhere(config))
     with run:
         try:
             asyncio.run(_run(run))
@@ -44,6 +44,14 @@ def run_to_the_end(config: RunConfig, parent: Path, resume: Path | None) -> int:
             print(f"stopped; go on with: harness-adapters demo --resume {run.path}", file=sys.stderr)
             raise
     return 0
+
+
+def _anywhere(config: RunConfig) -> RunConfig:
+    """The configuration with its folder of tasks absolute, so that a run can be resumed from another folder."""
+    if config.tasks.source == "first-steps":
+        return config
+    source = str(Path(config.tasks.source).expanduser().absolute())
+    return config.model_copy(update={"tasks": config.tasks.model_copy(update={"source": source})})
 
 
 async def _run(run: RunDirectory) -> None:
@@ -65,13 +73,13 @@ async def _run(run: RunDirectory) -> None:
     async with open_stack(config, model_dir, harness, run.log_verdict) as stack:
         sessions = await record_oracles(run, harness, model_dir, stack.renderer, pools["train"], progress)
         learner = Learner(run, stack, sessions, {task.id: task.instruction for task in pools["train"]})
-        if run.done("warm-start"):
-            await learner.restore()
-        else:
-            await learner.warm_start(progress)
-            run.mark_done("warm-start")
         warm = learner.version(0).name
         with learner.publisher.lease(warm):
+            if run.done("warm-start"):
+                await learner.restore()
+            else:
+                await learner.warm_start(progress)
+                run.mark_done("warm-start")
             await learner.grpo(pools["train"], progress)
             final = learner.publisher.current or warm
             adapter_copy(learner.publisher.folder(learner.version(learner.state["grpo_steps"])), run.path / "adapter")

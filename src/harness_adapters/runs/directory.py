@@ -133,6 +133,16 @@ class RunDirectory:
     def done(self, stage: str) -> bool:
         return (self.path / ".done" / stage).exists()
 
+    def read_done(self, stage: str) -> dict[str, Any] | None:
+        """What `mark_done` noted of a stage; None when it is not finished. Raises RunError for a damaged note."""
+        path = self.path / ".done" / stage
+        try:
+            return dict(json.loads(path.read_bytes()))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, TypeError) as error:
+            raise RunError(f"{path} is damaged: {error}", "delete it; the stage is then gone through again") from error
+
     def mark_done(self, stage: str, **fields: Any) -> None:
         """Note that a stage is finished; everything it wrote must be on the disk by now."""
         self.events.append("stage_done", stage=stage, **fields)

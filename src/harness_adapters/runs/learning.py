@@ -10,15 +10,17 @@ Invariants
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness_adapters.config import PublishConfig, RunConfig
 from harness_adapters.engines.publisher import Canary, CanaryReport, CanaryScores, Publisher
+from harness_adapters.errors import RunError
 from harness_adapters.gateway.renderers import Renderer
 from harness_adapters.records import BASE_POLICY, PolicyVersion, Rollout, TrainRow
 from harness_adapters.rollouts.producer import Group, Producer
@@ -43,7 +45,7 @@ class Learner:
     """Trainer, publisher and run directory of one run, brought to where an earlier process left them."""
 
     def __init__(
-        self, run: RunDirectory, stack: Stack, sessions: Sequence[Rollout], instructions: dict[str, str]
+        self, run: RunDirectory, stack: Stack, sessions: Sequence[Rollout], instructions: Mapping[str, str]
     ) -> None:
         from harness_adapters.training.checkpoint import latest
         from harness_adapters.training.trainer import Trainer
@@ -52,7 +54,11 @@ class Learner:
         self.stack = stack
         self.config: RunConfig = run.config
         self.sessions = sessions
-        self.canary, self._canary_rows = _canary(stack.renderer, sessions[:CANARY_SESSIONS], instructions)
+        self.canary = _canary(run.folder("adapters") / "canary.json", stack.renderer, sessions, instructions)
+        self._canary_rows = [
+            TrainRow("canary", ids, tuple(place >= start for place in range(len(ids))), (0.0,) * len(ids))
+            for ids, start in zip(self.canary.sequences, self.canary.starts, strict=True)
+        ]
         self.trainer: Trainer = Trainer(
             stack.engine.model,
             lora=self.config.lora,
@@ -73,6 +79,8 @@ class Learner:
         found = latest(run.folder("checkpoints"))
         for name, reason in found.passed_over:
             run.events.append("checkpoint_passed_over", checkpoint=name, reason=reason)
+            # Kept, a damaged one of a higher number would outlive every good one written from here on.
+            shutil.rmtree(run.folder("checkpoints") / name, ignore_errors=True)
         if found.folder is not None:
             self.state = self.trainer.load_checkpoint(found.folder)
 
@@ -142,7 +150,7 @@ class Learner:
             metrics=metrics.to_json() if metrics else None,
         )
         await self._checkpoint()
-        if step % self.config.publish.every == 0 or step == self.config.trainer.steps:
+        if self._due(step):
             await self.publish(step)
 
     async def publish(self, number: int) -> CanaryReport:
@@ -160,17 +168,35 @@ class Learner:
         self.run.events.append("published", version=version.name, number=number, **asdict(report))
         return report
 
+    def _due(self, step: int) -> bool:
+        return step % self.config.publish.every == 0 or step == self.config.trainer.steps
+
     async def restore(self) -> None:
-        """After a resume: bring the versions an earlier process published back onto this engine."""
-        published = sorted(int(path.name[1:]) for path in self.run.folder("adapters").glob("v*") if path.is_dir())
-        wanted = [n for n in {0, self.state["grpo_steps"]} if n in published or n == self.state["grpo_steps"]]
-        for number in sorted(wanted):
-            path = self.publisher.folder(self.version(number)).with_name(f"v{number}.canary.json")
-            if number == self.state["grpo_steps"]:
+        """After a resume: bring version 0 and the current one back onto this engine.
+
+        The current one is the last that was due: between two of them sessions go on with the older. Raises RunError
+        where its folder is gone. Hold a lease on version 0, or it is unloaded as soon as the current one is there.
+        """
+        reached = self.state["grpo_steps"]
+        current = max(step for step in range(reached + 1) if self._due(step))
+        for number in sorted({0, current}):
+            if number == reached:
                 await self.publish(number)
-            elif path.exists():
-                scores = CanaryScores(tuple(tuple(values) for values in json.loads(path.read_text())))
-                await self.publisher.publish(self.version(number), scores)
+            else:
+                await self.publisher.publish(self.version(number), self._published_scores(number))
+
+    def _published_scores(self, number: int) -> CanaryScores:
+        folder = self.publisher.folder(self.version(number))
+        path = folder.with_name(f"v{number}.canary.json")
+        try:
+            values = json.loads(path.read_bytes())
+        except (OSError, ValueError) as error:
+            raise RunError(
+                f"cannot read {path}: {error}", "the run cannot go on without it; start a new one"
+            ) from error
+        if not folder.is_dir():
+            raise RunError(f"{folder} is gone", "the run cannot go on without it; start a new one")
+        return CanaryScores(tuple(tuple(scores) for scores in values))
 
     def _scores(self) -> CanaryScores:
         with self.stack.engine.exclusive():
@@ -187,7 +213,10 @@ class Learner:
     async def _exclusively(self, work: Any) -> Any:
         def turn() -> Any:
             with self.stack.engine.exclusive():
-                return work()
+                try:
+                    return work()
+                finally:
+                    give_memory_back()
 
         return await asyncio.to_thread(turn)
 
@@ -222,21 +251,41 @@ def _reward_summary(groups: Sequence[Group]) -> dict[str, float]:
     }
 
 
-def _canary(
-    renderer: Renderer, sessions: Sequence[Rollout], instructions: dict[str, str]
-) -> tuple[Canary, list[TrainRow]]:
-    """Short sequences: a session's instruction as a bare chat, then the completion ids it recorded."""
+def _canary(path: Path, renderer: Renderer, sessions: Sequence[Rollout], instructions: Mapping[str, str]) -> Canary:
+    """Short sequences: an instruction as a bare chat, and the completion ids that a recorded session gave to it.
+
+    Without recorded sessions the instructions themselves are compared. Chosen once and kept at `path`, so that a
+    resumed run compares what the run compared. Raises RunError for a damaged file.
+    """
+    if path.exists():
+        try:
+            kept = json.loads(path.read_bytes())
+            return Canary(tuple(map(tuple, kept["sequences"])), tuple(kept["starts"]))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise RunError(
+                f"{path} is damaged: {error!r}", "the run cannot go on without it; start a new one"
+            ) from error
+    pairs = [(instructions[session.task], session.calls[0].completion_ids) for session in sessions[:CANARY_SESSIONS]]
+    pairs = pairs or [(text, ()) for _, text in sorted(instructions.items())[:CANARY_SESSIONS]]
     sequences: list[tuple[int, ...]] = []
     starts: list[int] = []
-    rows: list[TrainRow] = []
-    for rollout in sessions:
-        prompt = renderer.render([{"role": "user", "content": instructions[rollout.task]}])
-        ids = (*prompt, *rollout.calls[0].completion_ids)
-        sequences.append(ids)
-        starts.append(len(prompt))
-        trained = tuple(i >= len(prompt) for i in range(len(ids)))
-        rows.append(TrainRow(rollout.id, ids, trained, (0.0,) * len(ids)))
-    return Canary(tuple(sequences), tuple(starts)), rows
+    for instruction, completion in pairs:
+        prompt = renderer.render([{"role": "user", "content": instruction}])
+        sequences.append((*prompt, *completion))
+        starts.append(len(prompt) if completion else 1)
+    write_atomic(path, json.dumps({"sequences": sequences, "starts": starts}).encode())
+    return Canary(tuple(sequences), tuple(starts))
+
+
+def give_memory_back() -> None:
+    """Return freed memory to the system, where the C library can (glibc).
+
+    It keeps what a thread freed for that thread, and the next turn is often another thread's: after two turns of
+    5 GB the process held 12.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(ctypes.c_size_t(0))
 
 
 def adapter_copy(source: Path, target: Path) -> None:

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 
 from harness_adapters.config import RunConfig
 from harness_adapters.engines.scripted import ScriptedEngine
-from harness_adapters.errors import ConfigError, TaskError
+from harness_adapters.errors import ConfigError, RunError, TaskError
 from harness_adapters.gateway import Gateway
 from harness_adapters.gateway.renderers import ParsedCall, Renderer
 from harness_adapters.gateway.renderers.chatml import write_turn
@@ -67,8 +67,12 @@ async def record_oracles(
 ) -> list[Rollout]:
     """Play oracles through the real harness against the scripted engine; the solved sessions, in plan order.
 
-    Raises TaskError when under two thirds of the oracles solve their task: the tasks or the harness are broken.
+    Once recorded they stay those: a session that failed for want of the machine is not tried again on a resume, since
+    what a warm-start step trains on depends on all of them. Raises TaskError when under two thirds of the oracles solve
+    their task (the tasks or the harness are broken), RunError where a recorded session is gone.
     """
+    if (chosen := run.read_done("record")) is not None:
+        return [_recorded(run, name) for name in chosen["ids"]]
     engine = ScriptedEngine(Tokenizer.from_file(str(model_dir / "tokenizer.json")))
     plans = _oracle_plans(run.config, engine, tasks)
     async with engine.serve() as url, Gateway(url, renderer, verdict_log=run.log_verdict) as gateway:
@@ -82,8 +86,15 @@ async def record_oracles(
             f"only {len(solved)} of {len(plans)} oracle sessions solved their task",
             f"first failure: {sample.task}: {sample.outcome} {sample.detail}",
         )
-    run.mark_done("record", sessions=len(plans), solved=len(solved))
+    run.mark_done("record", sessions=len(plans), ids=[rollout.id for rollout in solved])
     return solved
+
+
+def _recorded(run: RunDirectory, name: str) -> Rollout:
+    rollout = run.load_rollout("oracle", name)
+    if rollout is None:
+        raise RunError(f"{run.path / 'oracle' / name}.json is gone", "the run cannot go on without it; start a new one")
+    return rollout
 
 
 def _oracle_plans(config: RunConfig, engine: ScriptedEngine, tasks: Sequence[Task]) -> list[SessionPlan]:

@@ -58,17 +58,21 @@ def dense(x: Tensor, weight: Tensor) -> Tensor:
 
 
 def share(pieces: Sequence[Callable[[], None]]) -> None:
-    """Do all pieces, the later ones wherever a helper gets to them first. Raises what a piece raised."""
-    first, *others = pieces
-    errands = [helpers().ask(piece) for piece in others] if helpers().count else [_Errand(piece) for piece in others]
-    try:
-        first()
-    finally:
-        for errand in errands:
-            errand.finish()
+    """Do all pieces, the later ones wherever a helper gets to them first; none is still running when this returns.
+
+    Raises what a piece raised, the first one's in their order.
+    """
+    errands = [Errand(piece) for piece in pieces]
+    if helpers().count:
+        for errand in errands[1:]:
+            helpers().ask(errand)
+    for errand in errands:
+        errand.wait()
+    for errand in errands:
+        errand.check()
 
 
-class _Errand:
+class Errand:
     """Work that is done exactly once, by whoever claims it first."""
 
     def __init__(self, work: Callable[[], None]) -> None:
@@ -79,7 +83,7 @@ class _Errand:
         self._error: BaseException | None = None
 
     def try_to_do(self) -> bool:
-        """Do the work unless somebody has begun it; whether it was begun here. What it raises is kept for `finish`."""
+        """Do the work unless somebody has begun it; whether it was begun here. What it raises is kept for `check`."""
         if not self._claim.acquire(blocking=False):
             return False
         try:
@@ -90,13 +94,13 @@ class _Errand:
             self._done.release()
         return True
 
-    def finish(self) -> None:
-        """Return when the work is done: at once here if nobody has begun it, else when they are through.
-
-        Raises what the work raised.
-        """
+    def wait(self) -> None:
+        """Return when the work is done: at once here if nobody has begun it, else when they are through."""
         if not self.try_to_do():
             self._done.acquire()
+
+    def check(self) -> None:
+        """Raise what the work raised."""
         if self._error is not None:
             raise self._error
 
@@ -106,14 +110,13 @@ class Helpers:
 
     def __init__(self, count: int) -> None:
         self.count = count
-        self._errands: queue.SimpleQueue[_Errand] = queue.SimpleQueue()
+        self._errands: queue.SimpleQueue[Errand] = queue.SimpleQueue()
         for number in range(count):
             threading.Thread(target=self._serve, name=f"engine helper {number}", daemon=True).start()
 
-    def ask(self, work: Callable[[], None]) -> _Errand:
-        errand = _Errand(work)
+    def ask(self, errand: Errand) -> None:
+        """Let a helper have it, unless somebody else is faster."""
         self._errands.put(errand)
-        return errand
 
     def _serve(self) -> None:
         torch.set_num_threads(1)

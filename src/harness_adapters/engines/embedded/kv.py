@@ -81,8 +81,8 @@ def gather(parts: Sequence[Segment], start: int, stop: int) -> Segment:
 class SlotPool:
     """`slots` growing ends of sequences, stored as fp32 `[layers, slots, kv_heads, capacity, head_dim]`.
 
-    Storage starts as zeros: positions never written are masked by a score of minus infinity, and only finite values
-    survive a weight of zero.
+    Storage is finite wherever nobody writes: positions outside a sequence are masked by a score of minus infinity, and
+    only finite values survive a weight of zero.
     """
 
     def __init__(self, shape: KVShape, slots: int, capacity: int) -> None:
@@ -100,6 +100,11 @@ class SlotPool:
 
     def give_back(self, slot: int) -> None:
         self._free.append(slot)
+
+    def clear(self, slot: int) -> None:
+        """Forget what a failed sequence wrote: it may not be finite."""
+        self.k[:, slot].zero_()
+        self.v[:, slot].zero_()
 
     def view(self, slot: int, length: int) -> Segment:
         """The first `length` positions of a slot, sharing its storage: read it before the slot is written again."""

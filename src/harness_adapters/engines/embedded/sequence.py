@@ -105,6 +105,8 @@ class Sequence:
                 self.own.append(pool.view(self.slot, self.slot_length))
                 known = self.referred + sum(part.length for part in self.own)
                 cache.insert(self.key, (*self.request.prompt, *self.tokens)[:known], self._copied)
+            else:
+                pool.clear(self.slot)
             pool.give_back(self.slot)
             self.slot = -1
         cache.release(self.node)
