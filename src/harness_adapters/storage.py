@@ -2,22 +2,35 @@
 
 Invariants
 - A folder or file appears under its final name complete or not at all: it is written beside it and renamed.
+- A folder that is replaced is exchanged in one step where the file system can (Linux, renameat2); elsewhere a kill can
+  fall between two renames, and the next writer of that folder puts the old one back first.
 - Whatever can be made twice at once (layers, installs, converted weights) is made under an exclusive file lock.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import fcntl
 import hashlib
 import os
+import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from harness_adapters.errors import InfraError
+
+if TYPE_CHECKING:
+    import torch
+
+_ABANDONED_AFTER_S = 24 * 3600.0
+_AT_FDCWD = -100
+_RENAME_EXCHANGE = 2
 
 
 def cache_root() -> Path:
@@ -57,24 +70,78 @@ def locked(path: Path) -> Iterator[None]:
 def atomic_folder(final: Path) -> Iterator[Path]:
     """A temporary folder that becomes `final` when the block ends well, and vanishes when it does not.
 
-    An existing `final` is replaced; readers see the old one or the new one.
+    An existing `final` is replaced. Readers see the old one or the new one; where the file system cannot exchange
+    two folders they may, for an instant, see none. What killed writers of `final` left is cleared away first.
     """
     with explained(f"cannot write {final}"):
         final.parent.mkdir(parents=True, exist_ok=True)
+        _clear_leftovers(final)
         work = Path(tempfile.mkdtemp(prefix=f".{final.name}.", suffix=".tmp", dir=final.parent))
         work.chmod(0o755)
     try:
         with explained(f"cannot write {final}"):
             yield work
-            if final.exists():
-                retired = work.with_suffix(".old")
-                final.rename(retired)
+            if not final.exists():
                 work.rename(final)
-                shutil.rmtree(retired, ignore_errors=True)
-            else:
-                work.rename(final)
+            elif not _exchange(work, final):
+                _replace(work, final)
     finally:
         shutil.rmtree(work, ignore_errors=True)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Swap two names in one step; False where the C library, the kernel or the file system cannot."""
+    renameat2 = getattr(ctypes.CDLL(None), "renameat2", None)
+    if renameat2 is None:
+        return False
+    status: int = renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE)
+    return status == 0
+
+
+def _replace(work: Path, final: Path) -> None:
+    """The two renames that stand in for an exchange."""
+    retired = work.with_suffix(".old")
+    final.rename(retired)
+    try:
+        work.rename(final)
+    except OSError:
+        retired.rename(final)
+        raise
+    shutil.rmtree(retired, ignore_errors=True)
+
+
+def _clear_leftovers(final: Path) -> None:
+    """Put back a folder that a killed `_replace` retired, and remove what was abandoned a day ago or earlier.
+
+    The age is what tells a dead writer from one still at work, on this machine or on another that shares the disk.
+    """
+    pattern = re.compile(rf"\.{re.escape(final.name)}\.[a-z0-9_]{{8}}\.(tmp|old)")
+    for path in sorted(final.parent.iterdir()):
+        kind = pattern.fullmatch(path.name)
+        if kind is None or not path.is_dir():
+            continue
+        with contextlib.suppress(FileNotFoundError):  # its writer was alive and finished with it
+            if kind[1] == "old" and not final.exists():
+                path.rename(final)
+            elif time.time() - path.stat().st_mtime > _ABANDONED_AFTER_S:
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def write_tensors(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
+    """Write a safetensors file. Raises OSError, which `explained` and `atomic_folder` explain, when the disk refuses.
+
+    The safetensors library has an exception of its own for a failed write and names the system's error in its text.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    try:
+        save_file(dict(tensors), str(path), metadata={"format": "pt"})
+    except SafetensorError as error:
+        code = re.search(r"\(os error (\d+)\)", str(error))
+        if code is None:
+            raise OSError(f"{path.name}: {error}") from error
+        raise OSError(int(code[1]), os.strerror(int(code[1]))) from error
 
 
 def write_atomic(path: Path, data: bytes) -> None:

@@ -69,6 +69,7 @@ def write(name: str, content: bytes) -> Callable[[Path], object]:
 DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "no config": (remove("adapter_config.json"), "adapter_config.json"),
     "config is not JSON": (write("adapter_config.json", b"{"), "not JSON"),
+    "config is nested too deep": (write("adapter_config.json", b"[" * 100_000), "not JSON"),
     "config is not text": (write("adapter_config.json", b"\xff\xfe"), "not JSON"),
     "config is of no LoRA": (set_config(peft_type="IA3"), "LoRA"),
     "no weights": (remove("adapter_model.safetensors"), "adapter_model.safetensors is missing"),
@@ -159,6 +160,10 @@ def test_a_folder_without_a_model_is_refused(base: Path, tmp_path: Path) -> None
     with pytest.raises(EngineError, match=r"config\.json is missing"):
         load_module(tmp_path)
     shutil.copy(base / "config.json", tmp_path)
+    with pytest.raises(EngineError, match="cannot load"):
+        load_module(tmp_path)
+    weights = (base / "model.safetensors").read_bytes()
+    (tmp_path / "model.safetensors").write_bytes(weights[: len(weights) // 2])
     with pytest.raises(EngineError, match="cannot load"):
         load_module(tmp_path)
     (tmp_path / "config.json").write_text("{")

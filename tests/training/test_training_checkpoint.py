@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch
 from training_cases import LORA, adapter_parameters, session_rows, tiny_model, tiny_trainer
 
 from harness_adapters.config import LoraConfig, TrainerConfig
-from harness_adapters.errors import TrainingError
+from harness_adapters.errors import InfraError, TrainingError
 from harness_adapters.training import adapter, checkpoint
 from harness_adapters.training.checkpoint import latest
 from harness_adapters.training.trainer import Trainer
@@ -75,7 +76,7 @@ def test_a_writer_killed_before_the_rename_leaves_the_previous_checkpoint_good(
     def killed(*_: object) -> None:
         raise Killed
 
-    monkeypatch.setattr(checkpoint, "save_file", killed)
+    monkeypatch.setattr(checkpoint, "write_tensors", killed)
     with pytest.raises(Killed):
         trainer.save_checkpoint(tmp_path / "step-2", {"at": 2})
     # A real kill also leaves the temporary folder, half filled.
@@ -175,3 +176,20 @@ def test_the_fingerprint_knows_a_base_whose_weights_moved() -> None:
     with torch.no_grad():
         trainer.model.get_input_embeddings().weight.mul_(1.001)
     assert checkpoint.base_fingerprint(trainer.model) != before
+
+
+@pytest.mark.parametrize("what", ["adapter", "checkpoint"])
+def test_a_disk_that_refuses_the_weights_is_an_infra_error(what: str, tmp_path: Path) -> None:
+    trainer = tiny_trainer()
+    saving = {
+        "adapter": lambda: adapter.save(trainer.peft_model, tmp_path / "v1"),
+        "checkpoint": lambda: trainer.save_checkpoint(tmp_path / "v1", {}),
+    }
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+    try:
+        with pytest.raises(InfraError, match="File too large"):
+            saving[what]()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert list(tmp_path.iterdir()) == []

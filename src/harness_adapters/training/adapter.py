@@ -15,11 +15,11 @@ from typing import Any, cast
 import peft
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from harness_adapters.config import LoraConfig
 from harness_adapters.errors import TrainingError
-from harness_adapters.storage import atomic_folder
+from harness_adapters.storage import atomic_folder, write_tensors
 
 WEIGHTS = "adapter_model.safetensors"
 EXCLUDED_PARTS = frozenset({"experts", "expert", "router", "gate", "shared_expert_gate"})
@@ -70,12 +70,12 @@ def weights(peft_model: Any) -> dict[str, torch.Tensor]:
 
 
 def write_into(peft_model: Any, folder: Path) -> None:
-    """Write adapter_config.json and the weights into an existing folder."""
+    """Write adapter_config.json and the weights into an existing folder. Raises OSError when the disk refuses."""
     config = copy.copy(peft_model.peft_config["default"])
     config.inference_mode = True
     config.target_modules = sorted(config.target_modules)
     config.save_pretrained(str(folder))
-    save_file(weights(peft_model), str(folder / WEIGHTS), metadata={"format": "pt"})
+    write_tensors(folder / WEIGHTS, weights(peft_model))
 
 
 def save(peft_model: Any, folder: Path) -> None:

@@ -22,11 +22,11 @@ from typing import Any
 
 import peft
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
 from harness_adapters.errors import TrainingError
-from harness_adapters.storage import atomic_folder, sha256_file
+from harness_adapters.storage import atomic_folder, sha256_file, write_tensors
 from harness_adapters.training import adapter
 
 MANIFEST = "checkpoint.json"
@@ -82,7 +82,7 @@ def save(
         raise TrainingError(f"the state of a checkpoint must be JSON: {error}") from None
     with atomic_folder(folder) as temporary:
         adapter.write_into(peft_model, temporary)
-        save_file(_optimizer_tensors(peft_model, optimizer), str(temporary / OPTIMIZER))
+        write_tensors(temporary / OPTIMIZER, _optimizer_tensors(peft_model, optimizer))
         manifest = {
             "format": FORMAT,
             "step": step,

@@ -89,7 +89,7 @@ def _read_config(folder: Path) -> Mapping[str, Any]:
         config = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise EngineError(f"cannot read {path}: {error.strerror}", HINT) from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise EngineError(f"{path} is not JSON: {error}", HINT) from None
     if not isinstance(config, Mapping) or config.get("peft_type") != "LORA":
         raise EngineError(f"{path} does not describe a LoRA adapter", HINT)

@@ -73,6 +73,7 @@ def load_module(model_dir: Path) -> Any:
 
     Raises EngineError for a folder that cannot be read and for any architecture but Llama's.
     """
+    from safetensors import SafetensorError
     from transformers import AutoConfig, LlamaForCausalLM
 
     if not (model_dir / "config.json").is_file():
@@ -81,7 +82,7 @@ def load_module(model_dir: Path) -> Any:
         config = AutoConfig.from_pretrained(model_dir, local_files_only=True)
         check_architecture(config)
         module: Any = LlamaForCausalLM.from_pretrained(model_dir, dtype=torch.float32, local_files_only=True)
-    except (OSError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise EngineError(f"cannot load the model in {model_dir}: {error}", "check that the folder is whole") from error
     return module.eval().requires_grad_(False)
 
