@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ from harness_adapters.records import (
 
 text = st.text(max_size=12)
 number = st.floats(allow_nan=False, allow_infinity=False)
+duration = st.floats(0, allow_nan=False, allow_infinity=False)
 token_ids = st.lists(st.integers(0, 300_000), max_size=6).map(tuple)
 json_values: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers() | number | text,
@@ -47,7 +49,7 @@ model_calls = st.builds(
     tool_calls=st.lists(calls, max_size=2).map(tuple),
     verdicts=st.lists(verdicts, max_size=2).map(tuple),
     started=number,
-    seconds=number,
+    seconds=duration,
 )
 rewards = st.builds(RewardParts, verifier=number, bonus=number, blocked=st.booleans(), total=number)
 rollouts = st.builds(
@@ -65,7 +67,7 @@ rollouts = st.builds(
     tool_calls=st.integers(0, 100),
     ended_by=text,
     started=number,
-    phases=st.dictionaries(text, number, max_size=2),
+    phases=st.dictionaries(text, duration, max_size=2),
     limits=st.dictionaries(text, text, max_size=2),
     tags=st.dictionaries(text, text, max_size=2),
 )
@@ -92,6 +94,76 @@ def test_an_unknown_field_or_outcome_is_refused() -> None:
         rollout_from_json({**data, "extra": 1})
     with pytest.raises(ValueError, match="splendid"):
         rollout_from_json({**data, "outcome": "splendid"})
+
+
+ENDLESS = 10**400
+"""An integer that JSON can hold and a float cannot."""
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("id",), 3),
+        (("outcome",), ["graded"]),
+        (("tool_calls",), -1),
+        (("tool_calls",), 2.0),
+        (("tool_calls",), True),
+        (("tool_calls",), ENDLESS),
+        (("started",), math.nan),
+        (("phases",), []),
+        (("phases",), {"agent": "1"}),
+        (("phases",), {"agent": -0.5}),
+        (("tags",), {"step": 1}),
+        (("limits",), None),
+        (("calls",), {}),
+        (("reward",), 1.0),
+        (("reward", "total"), math.nan),
+        (("reward", "verifier"), ENDLESS),
+        (("reward", "bonus"), True),
+        (("reward", "blocked"), 0),
+        (("calls", 0, "index"), -1),
+        (("calls", 0, "prompt_ids"), [1, 2.0]),
+        (("calls", 0, "prompt_ids"), "12"),
+        (("calls", 0, "completion_ids"), [3, -1]),
+        (("calls", 0, "completion_ids"), [True]),
+        (("calls", 0, "logprobs"), [-0.1, -math.inf]),
+        (("calls", 0, "logprobs"), [-0.1, None]),
+        (("calls", 0, "logprobs"), [ENDLESS]),
+        (("calls", 0, "seconds"), -1.0),
+        (("calls", 0, "text"), None),
+        (("calls", 0, "tool_calls"), {}),
+        (("calls", 0, "tool_calls", 0, "arguments"), []),
+        (("calls", 0, "verdicts", 0, "reason"), 1),
+    ],
+)
+def test_a_value_that_does_not_fit_is_refused_by_its_fields_name(path: tuple[str | int, ...], value: object) -> None:
+    model_call = ModelCall(
+        index=0,
+        policy="base",
+        prompt_ids=(1, 2),
+        completion_ids=(3,),
+        logprobs=(-0.1,),
+        finish_reason="stop",
+        label=CallLabel.AGENT,
+        tool_calls=(Call("c", "bash", {"command": "ls"}),),
+        verdicts=(Verdict("c", Decision.ALLOW),),
+    )
+    reward = RewardParts(1.0, 0.0, False, 1.0)
+    rollout = Rollout("r", "t", "f", "g", "pi", "base", Outcome.GRADED, reward=reward, calls=(model_call,))
+    data = json.loads(json.dumps(rollout.to_json()))
+    assert rollout_from_json(data) == rollout
+    place = data
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+    with pytest.raises(ValueError, match=f"'{path[-1]}' of a "):
+        rollout_from_json(data)
+
+
+@pytest.mark.parametrize("value", [None, [], "rollout", 1])
+def test_what_is_no_object_is_no_rollout(value: object) -> None:
+    with pytest.raises(ValueError, match="a rollout is an object"):
+        rollout_from_json(value)
 
 
 @pytest.mark.parametrize(

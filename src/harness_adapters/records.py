@@ -11,7 +11,9 @@ session normally extend each other; a call that does not is labelled `BRANCH` an
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import reprlib
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -176,7 +178,78 @@ class Rollout:
         return asdict(self)
 
 
-def _call_from_json(data: Mapping[str, Any]) -> ModelCall:
+_Fits = Callable[[Any], bool]
+"""Whether a value read from JSON may stand in one field of a record."""
+
+
+def _is(*kinds: type) -> _Fits:
+    return lambda value: isinstance(value, kinds)
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 1 << 63
+
+
+def _is_number(value: Any) -> bool:
+    """Finite as a float. JSON's integers have no end, so `math.isfinite` would overflow instead of answering."""
+    return type(value) in (int, float) and -sys.float_info.max <= value <= sys.float_info.max
+
+
+def _is_duration(value: Any) -> bool:
+    return _is_number(value) and value >= 0
+
+
+def _is_token_ids(value: Any) -> bool:
+    return isinstance(value, list | tuple) and set(map(type, value)) <= {int} and min(value, default=0) >= 0
+
+
+def _is_logprobs(value: Any) -> bool:
+    return isinstance(value, list | tuple) and all(map(_is_number, value))
+
+
+def _is_mapping(fits: _Fits) -> _Fits:
+    return lambda value: isinstance(value, dict) and all(map(fits, value.values()))
+
+
+_CALL: Mapping[str, _Fits] = {"id": _is(str), "name": _is(str), "arguments": _is(dict, str)}
+_VERDICT: Mapping[str, _Fits] = dict.fromkeys(("call_id", "decision", "rule", "reason", "evidence"), _is(str))
+_REWARD: Mapping[str, _Fits] = {**dict.fromkeys(("verifier", "bonus", "total"), _is_number), "blocked": _is(bool)}
+_MODEL_CALL: Mapping[str, _Fits] = {
+    **dict.fromkeys(("policy", "finish_reason", "label", "cause", "text"), _is(str)),
+    "index": _is_count,
+    "prompt_ids": _is_token_ids,
+    "completion_ids": _is_token_ids,
+    "logprobs": _is_logprobs,
+    "tool_calls": _is(list, tuple),
+    "verdicts": _is(list, tuple),
+    "started": _is_number,
+    "seconds": _is_duration,
+}
+_ROLLOUT: Mapping[str, _Fits] = {
+    **dict.fromkeys(("id", "task", "family", "group", "harness", "policy", "outcome", "detail", "ended_by"), _is(str)),
+    "reward": _is(dict, type(None)),
+    "calls": _is(list, tuple),
+    "tool_calls": _is_count,
+    "started": _is_number,
+    "phases": _is_mapping(_is_duration),
+    "limits": _is_mapping(_is(str)),
+    "tags": _is_mapping(_is(str)),
+}
+
+
+def _checked(data: Any, fields: Mapping[str, _Fits], what: str) -> Mapping[str, Any]:
+    """`data` itself, every known field of which fits. Raises ValueError with the name of the first that does not."""
+    if not isinstance(data, dict):
+        raise ValueError(f"a {what} is an object, not {type(data).__name__}")
+    for name, fits in fields.items():
+        if name in data and not fits(data[name]):
+            raise ValueError(f"{name!r} of a {what} cannot be {reprlib.repr(data[name])}")
+    return data
+
+
+def _call_from_json(data: Any) -> ModelCall:
+    _checked(data, _MODEL_CALL, "model call")
+    verdicts = (_checked(verdict, _VERDICT, "verdict") for verdict in data["verdicts"])
     return ModelCall(
         **{
             **data,
@@ -184,20 +257,27 @@ def _call_from_json(data: Mapping[str, Any]) -> ModelCall:
             "completion_ids": tuple(data["completion_ids"]),
             "logprobs": tuple(data["logprobs"]),
             "label": CallLabel(data["label"]),
-            "tool_calls": tuple(Call(**call) for call in data["tool_calls"]),
-            "verdicts": tuple(Verdict(**{**v, "decision": Decision(v["decision"])}) for v in data["verdicts"]),
+            "tool_calls": tuple(Call(**_checked(call, _CALL, "tool call")) for call in data["tool_calls"]),
+            "verdicts": tuple(
+                Verdict(**{**verdict, "decision": Decision(verdict["decision"])}) for verdict in verdicts
+            ),
         }
     )
 
 
-def rollout_from_json(data: Mapping[str, Any]) -> Rollout:
-    """The rollout that `Rollout.to_json` wrote. Raises KeyError, TypeError or ValueError on anything else."""
+def rollout_from_json(data: Any) -> Rollout:
+    """The rollout that `Rollout.to_json` wrote.
+
+    Raises KeyError or TypeError for a field that is missing or unknown, ValueError, naming the field, for a value that
+    does not fit: another type, a number that is not finite, a negative count or duration.
+    """
+    _checked(data, _ROLLOUT, "rollout")
     reward = data["reward"]
     return Rollout(
         **{
             **data,
             "outcome": Outcome(data["outcome"]),
-            "reward": RewardParts(**reward) if reward is not None else None,
+            "reward": RewardParts(**_checked(reward, _REWARD, "reward")) if reward is not None else None,
             "calls": tuple(_call_from_json(call) for call in data["calls"]),
         }
     )
