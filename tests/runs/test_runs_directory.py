@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import resource
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from harness_adapters.config import load_config
-from harness_adapters.errors import RunError
+from harness_adapters import __version__
+from harness_adapters.config import load_config, to_toml
+from harness_adapters.errors import HarnessAdaptersError, RunError
 from harness_adapters.events import read_events
 from harness_adapters.records import Outcome, RewardParts, Rollout
-from harness_adapters.runs.directory import RunDirectory, latest_run, policy_run_name
+from harness_adapters.runs.directory import CONFIG, EVENTS, RunDirectory, latest_run, policy_run_name
 
 
 def rollout(identity: str = "r1", outcome: Outcome = Outcome.GRADED) -> Rollout:
@@ -74,3 +77,83 @@ def test_the_lock_goes_with_a_killed_process(tmp_path: Path) -> None:
 
 def test_run_names_are_safe_inside_adapter_names() -> None:
     assert policy_run_name("Demo 1/x") == "demo-1-x"
+
+
+def closed_run(parent: Path) -> Path:
+    with RunDirectory.create(parent, load_config()) as run:
+        return run.path
+
+
+def resumed_id(path: Path) -> str:
+    with RunDirectory.resume(path) as run:
+        return run.id
+
+
+def test_a_run_keeps_its_id_however_it_is_reached_renamed_or_moved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = closed_run(tmp_path)
+    (tmp_path / "link").symlink_to(path)
+    (path / "sub").mkdir()
+    monkeypatch.chdir(path)
+    assert {resumed_id(reached) for reached in (Path(), Path("sub/.."), tmp_path / "link")} == {path.name}
+    moved = path.rename(tmp_path / "renamed")
+    assert resumed_id(moved) == path.name
+
+
+def test_a_run_without_a_recorded_id_takes_its_folders_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = closed_run(tmp_path)
+    (path / EVENTS).unlink()
+    monkeypatch.chdir(path)
+    assert resumed_id(Path()) == path.name
+
+
+def test_a_full_disk_leaves_no_half_made_run(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    for limit in (10, len(to_toml(load_config())) + 10):  # refused at the configuration, refused at the first event
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+        try:
+            with pytest.raises(HarnessAdaptersError):
+                RunDirectory.create(tmp_path, load_config())
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("name", [EVENTS, "blocked.jsonl", ".lock"])
+def test_a_folder_in_place_of_a_runs_file_is_named_and_the_run_is_let_go(name: str, tmp_path: Path) -> None:
+    path = closed_run(tmp_path)
+    (path / name).unlink()
+    (path / name).mkdir()
+    with pytest.raises(HarnessAdaptersError, match=rf"{name}|lock .*Is a directory") as caught:
+        RunDirectory.resume(path)
+    assert "\n" not in str(caught.value)
+    (path / name).rmdir()
+    RunDirectory.resume(path).close()
+
+
+def test_names_that_are_too_long_and_loops_of_links_are_refused_in_one_line(tmp_path: Path) -> None:
+    long = load_config().model_copy(update={"name": "n" * 300})
+    with pytest.raises(RunError, match="too long"):
+        RunDirectory.create(tmp_path, long)
+    with pytest.raises(RunError, match="too long"):
+        RunDirectory.resume(tmp_path / ("n" * 300))
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    with pytest.raises(RunError):
+        RunDirectory.resume(tmp_path / "loop")
+
+
+def test_a_rollout_nested_too_deep_is_damaged(tmp_path: Path) -> None:
+    with RunDirectory.create(tmp_path, load_config()) as run:
+        (run.folder("rollouts") / "r1.json").write_bytes(b"[" * 100_000)
+        with pytest.raises(RunError, match=r"r1\.json is damaged"):
+            run.load_rollout("rollouts", "r1")
+
+
+def test_a_run_of_another_version_says_so(tmp_path: Path) -> None:
+    path = closed_run(tmp_path)
+    log = path / EVENTS
+    log.write_text(log.read_text().replace(f'"version":"{__version__}"', '"version":"9.8.7"'))
+    (path / CONFIG).write_text("a_key_of_tomorrow = 1\n" + (path / CONFIG).read_text())
+    with pytest.raises(RunError, match=r"made by another version of the program \(9\.8\.7\).*a_key_of_tomorrow"):
+        RunDirectory.resume(path)

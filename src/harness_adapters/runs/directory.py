@@ -12,63 +12,84 @@
 Invariants
 - A run directory is held by an exclusive lock while it is written; a second writer is refused.
 - A rollout file appears whole or not at all, so whatever is there after a kill is finished and is never done again.
+- A run keeps the id it was created with (it stands in its first event), however its folder is named, moved or reached.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import fcntl
 import json
 import re
+import shutil
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
+from harness_adapters import __version__
 from harness_adapters.config import RunConfig, load_config, to_toml
-from harness_adapters.errors import RunError
-from harness_adapters.events import EventLog
+from harness_adapters.errors import ConfigError, RunError
+from harness_adapters.events import EventLog, read_events
 from harness_adapters.records import Rollout, rollout_from_json
 from harness_adapters.storage import explained, write_atomic
 
 CONFIG = "config.resolved.toml"
+EVENTS = "events.jsonl"
 _EVENT_KEYS = ("kind", "time", "seq")
 
 
 class RunDirectory:
     """The open, locked folder of one run. Use as a context manager."""
 
-    def __init__(self, path: Path, config: RunConfig, lock: IO[str]) -> None:
+    def __init__(self, path: Path, config: RunConfig, lock: IO[str], identity: str) -> None:
         self.path = path
         self.config = config
+        self.id = identity
+        """Unique among the runs created on this machine; part of every adapter version's name."""
         self._lock = lock
-        self.events = EventLog(path / "events.jsonl")
-        self._blocked = (path / "blocked.jsonl").open("a", encoding="utf-8")
+        with contextlib.ExitStack() as undo, _usable(path):
+            self.events = EventLog(path / EVENTS)
+            undo.callback(self.events.close)
+            self._blocked = (path / "blocked.jsonl").open("a", encoding="utf-8")
+            undo.pop_all()
 
     @classmethod
     def create(cls, parent: Path, config: RunConfig) -> RunDirectory:
-        """A new folder `<name>-<time>` under `parent`. Raises RunError when the disk refuses."""
-        with explained(f"cannot make a run directory under {parent}"):
-            parent.mkdir(parents=True, exist_ok=True)
-            for path in _fresh_names(parent, config.name):
-                try:
-                    path.mkdir()
-                    break
-                except FileExistsError:
-                    continue
-        lock = _acquire(path)
-        write_atomic(path / CONFIG, to_toml(config).encode())
-        run = cls(path, config, lock)
-        run.events.append("run_created", config=config.model_dump())
+        """A new folder `<name>-<time>` under `parent`, or none.
+
+        Raises InfraError or RunError when the disk refuses, RunError for a name that is too long.
+        """
+        path = _fresh_folder(parent, config.name)
+        with contextlib.ExitStack() as undo:
+            undo.callback(shutil.rmtree, path, ignore_errors=True)
+            lock = undo.enter_context(_acquire(path))
+            write_atomic(path / CONFIG, to_toml(config).encode())
+            run = undo.enter_context(cls(path, config, lock, path.name))
+            run.events.append("run_created", id=run.id, version=__version__, config=config.model_dump())
+            undo.pop_all()
         return run
 
     @classmethod
     def resume(cls, path: Path) -> RunDirectory:
-        """Open an existing run for writing. Raises RunError when it is not a run or another process holds it."""
-        if not (path / CONFIG).is_file():
+        """Open an existing run for writing.
+
+        Raises RunError when it is not a run, is damaged, is held by another process, or has a configuration that this
+        version of the program does not read.
+        """
+        with _usable(path):
+            path = path.resolve()
+            is_run = (path / CONFIG).is_file()
+        if not is_run:
             raise RunError(f"{path} is not a run directory", f"it has no {CONFIG}; look under runs/")
-        lock = _acquire(path)
-        run = cls(path, load_config(path / CONFIG), lock)
-        run.events.append("run_resumed")
+        with contextlib.ExitStack() as undo:
+            lock = undo.enter_context(_acquire(path))
+            created = _creation(path)
+            config = _config_of(path, str(created.get("version", "")))
+            run = undo.enter_context(cls(path, config, lock, str(created.get("id") or path.name)))
+            run.events.append("run_resumed", version=__version__)
+            undo.pop_all()
         return run
 
     def __enter__(self) -> RunDirectory:
@@ -81,11 +102,6 @@ class RunDirectory:
         self.events.close()
         self._blocked.close()
         self._lock.close()
-
-    @property
-    def id(self) -> str:
-        """Unique among runs of this machine; part of every adapter version's name."""
-        return self.path.name
 
     def folder(self, name: str) -> Path:
         path = self.path / name
@@ -118,7 +134,7 @@ class RunDirectory:
             return rollout_from_json(json.loads(path.read_bytes()))
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise RunError(f"{path} is damaged: {error}", "delete it; that session is then done again") from error
 
     def log_verdict(self, entry: Mapping[str, Any]) -> None:
@@ -140,7 +156,7 @@ class RunDirectory:
             return dict(json.loads(path.read_bytes()))
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, TypeError) as error:
+        except (OSError, ValueError, TypeError, RecursionError) as error:
             raise RunError(f"{path} is damaged: {error}", "delete it; the stage is then gone through again") from error
 
     def mark_done(self, stage: str, **fields: Any) -> None:
@@ -153,6 +169,52 @@ def latest_run(parent: Path) -> Path | None:
     """The newest run directory under `parent`, by name of its time stamp."""
     runs = [path.parent for path in parent.glob(f"*/{CONFIG}")]
     return max(runs, key=lambda path: (path / CONFIG).stat().st_mtime, default=None)
+
+
+@contextlib.contextmanager
+def _usable(path: Path) -> Iterator[None]:
+    """A RunError for what the disk answers while an existing run is opened."""
+    try:
+        yield
+    except (OSError, RuntimeError) as error:  # pathlib reports a loop of links as a RuntimeError
+        reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        place = (error.filename if isinstance(error, OSError) else None) or path
+        raise RunError(f"cannot open {place}: {reason}", "check the path and what lies there") from None
+
+
+def _creation(path: Path) -> dict[str, Any]:
+    """The event a run was created with; empty when the log does not begin with one."""
+    with _usable(path):
+        first = next(read_events(path / EVENTS), None)
+    return first if isinstance(first, dict) and first.get("kind") == "run_created" else {}
+
+
+def _config_of(path: Path, version: str) -> RunConfig:
+    """The configuration of the run in `path`, which program `version` created (empty: not known)."""
+    try:
+        return load_config(path / CONFIG)
+    except ConfigError as error:
+        maker = version if version not in ("", __version__) else f"another than this {__version__}"
+        raise RunError(
+            f"the run in {path} was made by another version of the program ({maker}), or its {CONFIG} was edited: "
+            f"{error.message}",
+            "resume it with the version that made it, or start a new run",
+        ) from None
+
+
+def _fresh_folder(parent: Path, name: str) -> Path:
+    with explained(f"cannot make a run directory under {parent}"):
+        try:
+            parent.mkdir(parents=True, exist_ok=True)
+            for path in _fresh_names(parent, name):
+                with contextlib.suppress(FileExistsError):
+                    path.mkdir()
+                    return path
+        except OSError as error:
+            if error.errno != errno.ENAMETOOLONG:
+                raise
+            raise RunError(f"the run's name is too long for a folder under {parent}", "give a shorter name") from None
+    raise RunError(f"no free name for a run under {parent}", "try again in a second")
 
 
 def _fresh_names(parent: Path, name: str) -> Iterator[Path]:
