@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import math
 import re
 from collections import Counter
@@ -148,13 +149,30 @@ def test_an_absent_style_or_a_damaged_record_is_a_task_error(pools: dict[str, li
     with pytest.raises(TaskError, match="no oracle style"):
         oracle_turns(pools["train"][0], "wild")
     task = generate(tmp_path, seed=0, train=1, heldout=0, unseen=0)["train"][0]
-    for damage in (b"[", b"[1]", b'[{"text": "x"}]', b"3"):
+    call = {"text": "", "tool": "bash", "arguments": {"command": "ls"}}
+    final = {"text": "Done.", "tool": None, "arguments": {}}
+    wrong = [{**call, "arguments": "ls"}, {**call, "text": None}, {**call, "tool": 3}, {**call, "more": 1}, final]
+    turns = [json.dumps([turn, final]).encode() for turn in wrong]
+    turns.append(json.dumps([call]).encode())
+    for damage in (b"[", b"[1]", b'[{"text": "x"}]', b"3", b"{}", b"[]", b"[" * 100_000, *turns):
         (task.path / "solution" / "direct.json").write_bytes(damage)
         with pytest.raises(TaskError, match="not an oracle session"):
             oracle_turns(task, "direct")
     (task.path / "solution" / "direct.json").unlink()
-    with pytest.raises(TaskError, match="no oracle session"):
+    with pytest.raises(TaskError, match="no oracle session") as caught:
         oracle_turns(task, "direct")
+    assert "solution/direct.json and solution/careful.json" in caught.value.hint
+    assert "\n" not in str(caught.value)
+
+
+def test_the_session_shown_in_the_guide_to_tasks_is_read(tmp_path: Path) -> None:
+    guide = Path(__file__).parents[2] / "docs" / "tasks.md"
+    (shown,) = re.findall(r"```json\n(.*?)```", guide.read_text(encoding="utf-8"), flags=re.DOTALL)
+    task = generate(tmp_path, seed=0, train=1, heldout=0, unseen=0)["train"][0]
+    (task.path / "solution" / "careful.json").write_text(shown, encoding="utf-8")
+    *calls, final = oracle_turns(task, "careful")
+    assert all(turn.tool == "bash" and set(turn.arguments) == {"command"} for turn in calls)
+    assert (final.text, final.tool) == (FINAL, None)
 
 
 def test_asking_for_more_than_there_is_and_writing_over_another_are_refused(
