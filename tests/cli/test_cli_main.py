@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -10,6 +11,9 @@ import time
 from pathlib import Path
 
 import pytest
+
+from harness_adapters.cli.main import main
+from harness_adapters.records import Outcome, Rollout
 
 COMMANDS = ("demo", "train", "eval", "serve", "tasks", "doctor")
 
@@ -70,6 +74,62 @@ def test_a_value_out_of_range_is_refused_before_anything_is_written(flag: tuple[
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("serve", "run", "--port", "99999"),
+        ("serve", "run", "--port", "-1"),
+        ("demo", "--seed", str(2**63)),
+        ("train", "run.toml", "--seed", "-1"),
+        ("demo", "--seed", "9" * 5000),
+        ("tasks", "first-steps", "mine", "--train", "-1"),
+        ("tasks", "first-steps", "mine", "--heldout", "-1"),
+        ("tasks", "first-steps", "mine", "--unseen", "x"),
+        ("tasks", "first-steps", "mine", "--seed", str(2**63)),
+    ],
+)
+def test_a_flag_out_of_its_bounds_is_wrong_usage(command: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(command)
+    assert left.value.code == 2
+    assert f"error: argument {command[-2]}: " in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_the_largest_seed_and_no_tasks_of_a_split_are_taken(tmp_path: Path) -> None:
+    counts = ("--train", "8", "--heldout", "8", "--unseen", "0")
+    with pytest.raises(SystemExit) as left:
+        main(["tasks", "first-steps", str(tmp_path / "mine"), *counts, "--seed", str(2**63 - 1)])
+    assert left.value.code == 0
+
+
+def test_a_name_that_is_too_long_is_one_line(tmp_path: Path) -> None:
+    for command in (("tasks", "first-steps", "x" * 300), ("eval", "--from", "x" * 300), ("serve", "x" * 300)):
+        result = run(*command, cwd=tmp_path)
+        assert result.returncode == 1
+        assert len(result.stderr.splitlines()) <= 2, result.stderr
+        assert result.stderr.startswith("error: ")
+
+
+def test_a_full_standard_output_is_one_line(tmp_path: Path) -> None:
+    config = tmp_path / "run.toml"
+    config.write_text("")
+    command = [sys.executable, "-m", "harness_adapters", "train", str(config), "--dry-run"]
+    with open("/dev/full", "w") as full:
+        result = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (result.returncode, result.stderr) == (1, "error: No space left on device\n")
+
+
+def test_a_reader_that_goes_away_is_no_error_to_speak_of(tmp_path: Path) -> None:
+    config = tmp_path / "run.toml"
+    config.write_text("")
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "harness_adapters", "train", str(config), "--dry-run"]
+    with open(writing, "w") as gone:
+        result = subprocess.run(command, stdout=gone, stderr=subprocess.PIPE, text=True, check=False)
+    assert (result.returncode, result.stderr) == (1, "")
+
+
 def test_a_dry_run_prints_a_configuration_that_reads_back(tmp_path: Path) -> None:
     config = tmp_path / "run.toml"
     config.write_text('preset = "tiny-cpu"\nname = "mine"\n')
@@ -84,6 +144,28 @@ def test_a_dry_run_prints_a_configuration_that_reads_back(tmp_path: Path) -> Non
 def test_a_resumed_run_keeps_its_configuration(tmp_path: Path) -> None:
     assert_refused(run("demo", "--resume", str(tmp_path), "--steps", "3"), "keeps its configuration")
     assert_refused(run("demo", "--resume", str(tmp_path)), "not a run directory")
+
+
+def test_a_dry_run_of_a_resumed_run_prints_its_own_configuration(tmp_path: Path) -> None:
+    config = tmp_path / "config.resolved.toml"
+    config.write_text('name = "mine"\n[trainer]\nsteps = 7\n')
+    printed = run("train", str(config), "--dry-run").stdout
+    assert "steps = 7" in printed
+    config.write_text(printed)
+    result = run("train", "--resume", str(tmp_path), "--dry-run")
+    assert (result.returncode, result.stdout) == (0, printed)
+    assert_refused(run("train", "--resume", str(tmp_path / "absent"), "--dry-run"), "not a run directory")
+
+
+def test_a_table_of_half_an_evaluation_says_so_in_every_form(tmp_path: Path) -> None:
+    tags = {"split": "heldout", "policy_label": "base", "attempt": "0"}
+    rollout = Rollout("base-t-a0", "t", "f", "", "pi", "base", Outcome.AGENT_FAULT, tags=tags)
+    (tmp_path / "eval").mkdir()
+    (tmp_path / "eval" / "base-t-a0.json").write_text(json.dumps(rollout.to_json()))
+    said = "evaluation is not finished: 1 of at least 1 sessions"
+    for form in ("text", "markdown"):
+        assert run("eval", "--from", str(tmp_path), "--format", form).stdout.startswith(f"warning: {said}\n")
+    assert json.loads(run("eval", "--from", str(tmp_path), "--format", "json").stdout)["warnings"] == [said]
 
 
 def test_a_model_folder_without_weights_is_named(tmp_path: Path) -> None:

@@ -107,6 +107,17 @@ def test_rules_prints_every_rule(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(f"{name}\n" in printed for name in RULE_NAMES)
 
 
+def test_a_full_standard_output_and_a_name_too_long_are_one_line() -> None:
+    command = [sys.executable, "-m", "harness_adapters.cli.safeagents"]
+    with open("/dev/full", "w") as full:
+        result = subprocess.run([*command, "rules"], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (result.returncode, result.stderr) == (1, "error: No space left on device\n")
+    result = subprocess.run([*command, "check", "x" * 300], capture_output=True, text=True, check=False)
+    assert result.returncode == 1
+    assert "File name too long" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
 def test_help_answers_at_once_and_the_standard_input_is_read() -> None:
     command = [sys.executable, "-m", "harness_adapters.cli.safeagents"]
     started = time.process_time()

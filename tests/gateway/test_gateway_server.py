@@ -244,11 +244,14 @@ def test_a_person_s_harness_is_served_by_path_and_survives_a_failure() -> None:
 
 
 def test_serving_where_it_cannot_be_is_refused() -> None:
-    async def run(factory: Any, host: str = "127.0.0.1") -> None:
-        async with Gateway("http://127.0.0.1:1", renderer()) as gateway, gateway.serve(host, 0, factory):
+    async def run(factory: Any, host: str = "127.0.0.1", port: int = 0) -> None:
+        async with Gateway("http://127.0.0.1:1", renderer()) as gateway, gateway.serve(host, port, factory):
             pass
 
     with pytest.raises(ConfigError, match="base model"):
         asyncio.run(run(lambda name: spec(policy="base")))
     with pytest.raises(ConfigError, match="cannot listen"):
         asyncio.run(run(lambda name: spec(), host="203.0.113.1"))
+    for port in (-1, 65_536, 99_999):
+        with pytest.raises(ConfigError, match=rf"cannot listen on 127\.0\.0\.1:{port}"):
+            asyncio.run(run(lambda name: spec(), port=port))

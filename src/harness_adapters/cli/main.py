@@ -1,12 +1,14 @@
 """`harness-adapters`: parse, call, print.
 
-Exit codes: 0 done; 1 an expected failure, said in one line; 2 wrong usage; 130 stopped by Ctrl-C.
+Exit codes: 0 done; 1 an expected failure or a refusal of the operating system, said in one line; 2 wrong usage; 130
+stopped by Ctrl-C.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,6 +16,11 @@ from pathlib import Path
 from harness_adapters import __version__
 
 RUNS = Path("runs")
+_LARGEST = 2**63 - 1
+"""Of any whole number given as a flag, seeds among them; the configuration narrows what goes into it further."""
+
+_SHOWN_NAME = 80
+"""Characters shown of a path or value in a refusal."""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -23,11 +30,16 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def guarded(command: Callable[[], int]) -> int:
-    """Run a command; an expected failure becomes one line on standard error and exit code 1."""
+    """Run a command; an expected failure becomes one line on standard error and exit code 1.
+
+    So does whatever the operating system refuses: a name too long, a full disk under the standard output.
+    """
     from harness_adapters.errors import HarnessAdaptersError
 
     try:
-        return command()
+        code = command()
+        sys.stdout.flush()
+        return code
     except HarnessAdaptersError as error:
         print(f"error: {error.message}" + (f"\n  -> {error.hint}" if error.hint else ""), file=sys.stderr)
         return 1
@@ -35,8 +47,44 @@ def guarded(command: Callable[[], int]) -> int:
         print("stopped; everything finished so far is kept", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        sys.stderr.close()
+        _give_up_stdout()
         return 1
+    except OSError as error:
+        if error.errno is None:
+            raise
+        _give_up_stdout()
+        print(f"error: {_refusal(error)}", file=sys.stderr)
+        return 1
+
+
+def _refusal(error: OSError) -> str:
+    name = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else ""
+    shown = name if len(name) <= _SHOWN_NAME else f"{name[:_SHOWN_NAME]}…"
+    return f"{shown}: {error.strerror}" if shown else str(error.strerror)
+
+
+def _give_up_stdout() -> None:
+    """Where the standard output takes no more, let what is still buffered go, or the interpreter's exit fails on it."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
+
+
+def _whole(least: int, most: int = _LARGEST) -> Callable[[str], int]:
+    """A parser of flags that are whole numbers within bounds, both included."""
+
+    def parse(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text[:_SHOWN_NAME]!r} is not a whole number") from None
+        if not least <= value <= most:
+            raise argparse.ArgumentTypeError(f"{text[:_SHOWN_NAME]} is not within {least} to {most}")
+        return value
+
+    return parse
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -73,7 +121,7 @@ def _command(
 def _add_run_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--steps", type=int, metavar="N", help="GRPO steps (0: warm start only)")
     parser.add_argument("--tasks", type=int, metavar="N", help="size of the training pool")
-    parser.add_argument("--seed", type=int, metavar="N", help="seed of tasks, sampling and training")
+    parser.add_argument("--seed", type=_whole(0), metavar="N", help="seed of tasks, sampling and training")
     parser.add_argument(
         "--model", metavar="PATH", help="a transformers folder instead of the packaged SmolLM2-135M-Instruct"
     )
@@ -139,11 +187,21 @@ def _train(args: argparse.Namespace) -> int:
     _refuse_changes_on_resume(args)
     if args.config is None and args.resume is None:
         raise ConfigError("train needs a configuration file", "harness-adapters train CONFIG.toml, or --resume RUN")
-    config = load_config(args.config, overrides=_overrides(args))
+    source = _resolved_config(args.resume) if args.resume is not None else args.config
+    config = load_config(source, overrides=_overrides(args))
     if args.dry_run:
         print(to_toml(config), end="")
         return 0
     return run_to_the_end(config, args.runs, args.resume)
+
+
+def _resolved_config(run: Path) -> Path:
+    from harness_adapters.errors import RunError
+    from harness_adapters.runs.directory import CONFIG
+
+    if not (run / CONFIG).is_file():
+        raise RunError(f"{run} is not a run directory", f"it has no {CONFIG}; look under runs/")
+    return run / CONFIG
 
 
 def _refuse_changes_on_resume(args: argparse.Namespace) -> None:
@@ -190,7 +248,7 @@ def _add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument("run", type=Path, metavar="RUN", help="a run directory, or a PEFT adapter folder")
     parser.add_argument("--model", metavar="PATH", help="the base model's transformers folder, if not the packaged one")
     parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int, default=8787)
+    parser.add_argument("--port", type=_whole(0, 65535), default=8787)
     parser.add_argument("--base", action="store_true", help="serve the base model alone, to compare")
 
 
@@ -213,10 +271,10 @@ def _add_tasks(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         _first_steps,
     )
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="gets train/, heldout/ and unseen/; must not exist")
-    parser.add_argument("--train", type=int, default=96, metavar="N")
-    parser.add_argument("--heldout", type=int, default=40, metavar="N")
-    parser.add_argument("--unseen", type=int, default=12, metavar="N")
-    parser.add_argument("--seed", type=int, default=0, metavar="N")
+    parser.add_argument("--train", type=_whole(0), default=96, metavar="N")
+    parser.add_argument("--heldout", type=_whole(0), default=40, metavar="N")
+    parser.add_argument("--unseen", type=_whole(0), default=12, metavar="N")
+    parser.add_argument("--seed", type=_whole(0), default=0, metavar="N")
 
 
 def _tasks_usage(args: argparse.Namespace) -> int:

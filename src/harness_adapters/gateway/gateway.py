@@ -141,6 +141,10 @@ class _PathSessions:
 
 
 def _bind(host: str, port: int) -> socket.socket:
+    if not 0 <= port <= 65535:
+        raise ConfigError(
+            f"cannot listen on {host}:{port}: no such port", "a port is within 0 to 65535; 0 takes any free"
+        )
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         return socket.create_server(address[:2], family=family)
