@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 
 from harness_adapters.config import RunConfig
 from harness_adapters.engines.scripted import ScriptedEngine
-from harness_adapters.errors import ConfigError, RunError, TaskError
+from harness_adapters.errors import ConfigError, EngineError, RunError, TaskError
 from harness_adapters.gateway import Gateway
 from harness_adapters.gateway.renderers import ParsedCall, Renderer
 from harness_adapters.gateway.renderers.chatml import write_turn
@@ -138,8 +138,11 @@ async def evaluate(
     """One attempt (or `evaluation.attempts`) of every held-out task by every policy, all from one engine.
 
     `policies` maps a label (base, warm, final) to the served name. Policies take turns task by task, so that whatever
-    changes on the machine meanwhile meets all of them alike.
+    changes on the machine meanwhile meets all of them alike. Raises EngineError where the engine lacks one of them.
     """
+    served = await stack.client.models()
+    if lacking := sorted(set(policies.values()) - set(served)):
+        raise EngineError(f"the engine does not serve {', '.join(lacking)}", "resume the run: they are loaded again")
     plans = [
         SessionPlan(
             id=f"{label}-{task.id}-a{attempt}",
