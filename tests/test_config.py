@@ -149,7 +149,7 @@ text = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
     path=text,
     temperature=positive,
     top_p=st.floats(min_value=0, max_value=1, exclude_min=True),
-    seed=st.integers(),
+    seed=st.integers(0, 2**31 - 1),
     rank=st.integers(1, 512),
     rate=positive,
     detach=st.booleans(),

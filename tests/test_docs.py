@@ -28,7 +28,9 @@ def test_the_testing_guide_names_what_the_package_exports() -> None:
     assert not missing
 
 
-@pytest.mark.parametrize("document", ["README.md", "docs/architecture.md", "docs/testing.md", "docs/results.md"])
+@pytest.mark.parametrize(
+    "document", ["README.md", "docs/architecture.md", "docs/tasks.md", "docs/testing.md", "docs/results.md"]
+)
 def test_links_between_documents_lead_somewhere(document: str) -> None:
     path = DOCS.parent / document
     links = re.findall(r"\]\((?!https?:)([^)#]+)", path.read_text())
