@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import io
-from pathlib import Path
 
 import pytest
 
 from harness_adapters.runs import progress as progress_module
 from harness_adapters.runs.progress import Progress
-from harness_adapters.runs.sampling import TaskSampler
-from harness_adapters.tasks.format import Task
 
 
 class Clock:
@@ -52,17 +49,3 @@ def test_a_log_gets_whole_lines_not_more_often_than_planned(monkeypatch: pytest.
     assert lines[0].startswith("[1/1] a 0/100")
     assert "left" in lines[-1]
     assert "\r" not in out.getvalue()
-
-
-def task(name: str) -> Task:
-    return Task(name, "f", "do it", Path(name), "/workspace", None, 60.0, ("/workspace",), {}, {})
-
-
-def test_the_sampler_hands_every_task_out_once_a_round_and_resumes_by_cursor() -> None:
-    pool = [task(f"t{i}") for i in range(5)]
-    whole = TaskSampler(pool, seed=3)
-    order = [next(whole).id for _ in range(12)]
-    assert sorted(order[:5]) == sorted(order[5:10]) == [f"t{i}" for i in range(5)]
-    resumed = TaskSampler(list(reversed(pool)), seed=3, cursor=7)
-    assert [next(resumed).id for _ in range(5)] == order[7:]
-    assert resumed.cursor == 12

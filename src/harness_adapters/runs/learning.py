@@ -14,6 +14,7 @@ import ctypes
 import json
 import shutil
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -54,6 +55,8 @@ class Learner:
         self.stack = stack
         self.config: RunConfig = run.config
         self.sessions = sessions
+        # One thread for all turns: the C library keeps freed memory for the thread that freed it.
+        self._turns = ThreadPoolExecutor(1, thread_name_prefix="trainer")
         self.canary = _canary(run.folder("adapters") / "canary.json", stack.renderer, sessions, instructions)
         self._canary_rows = [
             TrainRow("canary", ids, tuple(place >= start for place in range(len(ids))), (0.0,) * len(ids))
@@ -74,7 +77,8 @@ class Learner:
             tokens=publish.canary_tokens,
             threshold=publish.canary_threshold,
         )
-        self.publisher.remember(BASE_POLICY, self._scores())
+        with stack.engine.exclusive():
+            self.publisher.remember(BASE_POLICY, self._scores())
         self.state: dict[str, Any] = {"warm_steps": 0, "grpo_steps": 0, "cursor": 0}
         found = latest(run.folder("checkpoints"))
         for name, reason in found.passed_over:
@@ -104,6 +108,7 @@ class Learner:
                 self.trainer.reset_optimizer()
             if self.state["warm_steps"] % 5 == 0 or self.state["warm_steps"] == config.steps:
                 await self._checkpoint()
+        await self._exclusively(give_memory_back)
         await self.publish(0)
 
     async def grpo(self, tasks: Sequence[Task], progress: Progress) -> None:
@@ -138,6 +143,7 @@ class Learner:
         if rows:
             progress.advance(f"step {step}/{self.config.trainer.steps}: training on {len(rows)} sessions", units=0)
             metrics = await self._exclusively(lambda: self.trainer.policy_step(rows))
+            await self._exclusively(give_memory_back)
         self.state.update(grpo_steps=step, cursor=sampler.cursor)
         self.run.events.append(
             "policy_step",
@@ -162,7 +168,7 @@ class Learner:
         folder = self.publisher.folder(version)
         if not folder.exists():
             await asyncio.to_thread(self.trainer.save_adapter, folder)
-        right = await asyncio.to_thread(self._scores)
+        right = await self._exclusively(self._scores)
         write_atomic(folder.with_name(f"v{number}.canary.json"), json.dumps(right.values).encode())
         report = await self.publisher.publish(version, right)
         self.run.events.append("published", version=version.name, number=number, **asdict(report))
@@ -199,8 +205,7 @@ class Learner:
         return CanaryScores(tuple(tuple(scores) for scores in values))
 
     def _scores(self) -> CanaryScores:
-        with self.stack.engine.exclusive():
-            values = self.trainer.logprobs(self._canary_rows, temperature=1.0)
+        values = self.trainer.logprobs(self._canary_rows, temperature=1.0)
         return CanaryScores(tuple(tuple(row) for row in values))
 
     async def _checkpoint(self) -> None:
@@ -213,12 +218,9 @@ class Learner:
     async def _exclusively(self, work: Any) -> Any:
         def turn() -> Any:
             with self.stack.engine.exclusive():
-                try:
-                    return work()
-                finally:
-                    give_memory_back()
+                return work()
 
-        return await asyncio.to_thread(turn)
+        return await asyncio.get_running_loop().run_in_executor(self._turns, turn)
 
 
 def training_rows(groups: Sequence[Group], keep: int) -> list[TrainRow]:
@@ -280,8 +282,7 @@ def _canary(path: Path, renderer: Renderer, sessions: Sequence[Rollout], instruc
 def give_memory_back() -> None:
     """Return freed memory to the system, where the C library can (glibc).
 
-    It keeps what a thread freed for that thread, and the next turn is often another thread's: after two turns of
-    5 GB the process held 12.
+    It keeps what a thread freed for that thread, 5 GB after a trainer's turn, while the sandboxes need it.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:

@@ -1,12 +1,17 @@
 """Which task comes next, so that a resumed run goes on where it was.
 
-The order is a seeded shuffle of the pool, another one each time round; `cursor` counts the tasks handed out since the
+A round hands out every task once. Its order takes turns among the families, so that the few groups of one step are not
+all of the same hardness by chance: success among them, and with it the signal, stays near the pool's. Within a family
+the order is a seeded shuffle, and each turn goes through the families in another order.
+
+Invariant: the order depends on the pool, the seed and the round alone; `cursor` counts the tasks handed out since the
 start of the run and is all there is to save.
 """
 
 from __future__ import annotations
 
 import random
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from harness_adapters.tasks.format import Task
@@ -29,8 +34,21 @@ class TaskSampler:
     def __next__(self) -> Task:
         number, place = divmod(self.cursor, len(self._pool))
         if self._round[0] != number:
-            order = list(self._pool)
-            random.Random(f"{self._seed}:{number}").shuffle(order)
-            self._round = (number, order)
+            self._round = (number, self._order(number))
         self.cursor += 1
         return self._round[1][place]
+
+    def _order(self, number: int) -> list[Task]:
+        rng = random.Random(f"{self._seed}:{number}")
+        families: dict[str, list[Task]] = defaultdict(list)
+        for task in self._pool:
+            families[task.family].append(task)
+        for tasks in families.values():
+            rng.shuffle(tasks)
+        order: list[Task] = []
+        while families:
+            turn = sorted(families)
+            rng.shuffle(turn)
+            order += [families[family].pop() for family in turn]
+            families = {family: tasks for family, tasks in families.items() if tasks}
+        return order
