@@ -146,6 +146,26 @@ def test_a_resumed_run_keeps_its_configuration(tmp_path: Path) -> None:
     assert_refused(run("demo", "--resume", str(tmp_path)), "not a run directory")
 
 
+@pytest.mark.parametrize(
+    ("choice", "complaint"),
+    [
+        ("harness=nosuch", "known harnesses: pi"),
+        ("harness=scripted", "for tests"),
+        ("engine.kind=vllm", "not there yet"),
+        ("model.chat_format=llama3", "supported: auto, chatml"),
+    ],
+)
+def test_a_choice_that_a_run_would_refuse_is_refused_before_anything_is_made(
+    tmp_path: Path, choice: str, complaint: str
+) -> None:
+    config = tmp_path / "mine.toml"
+    config.write_text('preset = "tiny-cpu"\n')
+    assert_refused(run("train", str(config), "--dry-run", "--set", choice), complaint)
+    runs = tmp_path / "runs"
+    assert_refused(run("train", str(config), "--runs", str(runs), "--set", choice), complaint)
+    assert not runs.exists()
+
+
 def test_a_dry_run_of_a_resumed_run_prints_its_own_configuration(tmp_path: Path) -> None:
     config = tmp_path / "config.resolved.toml"
     config.write_text('name = "mine"\n[trainer]\nsteps = 7\n')

@@ -14,6 +14,7 @@ from harness_adapters.errors import ConfigError
 from harness_adapters.records import BASE_POLICY
 from harness_adapters.runs.directory import RunDirectory
 from harness_adapters.runs.progress import Progress
+from harness_adapters.runs.stack import check_choices
 
 SECONDS = {
     "record": 1.6,
@@ -35,6 +36,8 @@ def run_to_the_end(config: RunConfig, parent: Path, resume: Path | None) -> int:
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    if resume is None:
+        check_choices(config)
     run = RunDirectory.resume(resume) if resume is not None else RunDirectory.create(parent, _anywhere(config))
     with run:
         try:
@@ -61,6 +64,7 @@ async def _run(run: RunDirectory) -> None:
     from harness_adapters.runs.stages import evaluate, record_oracles, task_pools
 
     config = run.config
+    check_choices(config)
     if config.warm_start.steps == 0 and not config.model.path:
         raise ConfigError("the packaged model never solves a task untrained", "keep warm_start.steps above 0")
     progress = Progress(_plan(config))

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from harness_adapters.config import RunConfig
 from harness_adapters.engines.weights import check_model_folder, packaged_model
 from harness_adapters.errors import ConfigError, InfraError
-from harness_adapters.gateway.renderers import Renderer, open_renderer
+from harness_adapters.gateway.renderers import Renderer, check_chat_format, open_renderer
 from harness_adapters.gateway.renderers.template import CHATML_TEMPLATE
 from harness_adapters.harnesses import Harness, get_harness
 from harness_adapters.rollouts.session import SessionRunner
@@ -58,11 +58,24 @@ def prepare_model(config: RunConfig, say: Callable[[str], None]) -> Path:
     return packaged_model(CHATML_TEMPLATE, say)
 
 
-def prepare_harness(config: RunConfig, say: Callable[[str], None]) -> Harness:
-    """The run's harness, installed. Raises ConfigError for one that may not be trained with."""
+def check_choices(config: RunConfig) -> None:
+    """Raise ConfigError for a choice by name that a run would refuse once it came to it."""
+    _trainable_harness(config)
+    check_chat_format(config.model.chat_format)
+    if config.engine.kind != "embedded":
+        raise ConfigError(f"engine kind {config.engine.kind!r} is not there yet", 'use kind = "embedded"')
+
+
+def _trainable_harness(config: RunConfig) -> Harness:
     harness = get_harness(config.harness)
     if harness.name == "scripted":
         raise ConfigError("the scripted harness is for tests", 'train with a real one: harness = "pi"')
+    return harness
+
+
+def prepare_harness(config: RunConfig, say: Callable[[str], None]) -> Harness:
+    """The run's harness, installed. Raises ConfigError for one that may not be trained with."""
+    harness = _trainable_harness(config)
     harness.install(cache_root(), say)
     return harness
 
@@ -102,8 +115,6 @@ async def open_stack(
     from harness_adapters.engines.embedded import EmbeddedEngine
     from harness_adapters.gateway import Gateway
 
-    if config.engine.kind != "embedded":
-        raise ConfigError(f"engine kind {config.engine.kind!r} is not there yet", 'use kind = "embedded"')
     renderer = open_renderer(model_dir, config.model.chat_format)
     engine = await asyncio.to_thread(
         EmbeddedEngine,

@@ -17,7 +17,16 @@ from pathlib import Path
 from harness_adapters.errors import ConfigError
 from harness_adapters.gateway.renderers.protocol import ParsedCall, ParsedTurn, Renderer, Tools
 
-__all__ = ["ParsedCall", "ParsedTurn", "Renderer", "Tools", "open_renderer"]
+__all__ = ["CHAT_FORMATS", "ParsedCall", "ParsedTurn", "Renderer", "Tools", "check_chat_format", "open_renderer"]
+
+
+CHAT_FORMATS = ("auto", "chatml")
+
+
+def check_chat_format(chat_format: str) -> None:
+    """Raise ConfigError for a format that no renderer writes."""
+    if chat_format not in CHAT_FORMATS:
+        raise ConfigError(f"chat format {chat_format!r} is not supported", f"supported: {', '.join(CHAT_FORMATS)}")
 
 
 def open_renderer(model_dir: Path, chat_format: str = "auto") -> Renderer:
@@ -30,8 +39,7 @@ def open_renderer(model_dir: Path, chat_format: str = "auto") -> Renderer:
 
     from harness_adapters.gateway.renderers.chatml import ChatMLRenderer
 
-    if chat_format not in ("auto", "chatml"):
-        raise ConfigError(f"chat format {chat_format!r} is not supported", "supported: auto, chatml")
+    check_chat_format(chat_format)
     path = model_dir / "tokenizer.json"
     if not path.is_file():
         raise ConfigError(f"no tokenizer.json in {model_dir}", "give a folder in transformers layout")
