@@ -183,27 +183,19 @@ def _train(args: argparse.Namespace) -> int:
     from harness_adapters.config import load_config, to_toml
     from harness_adapters.errors import ConfigError
     from harness_adapters.runs.demo import run_to_the_end
+    from harness_adapters.runs.directory import resolved_config
     from harness_adapters.runs.stack import check_choices
 
     _refuse_changes_on_resume(args)
     if args.config is None and args.resume is None:
         raise ConfigError("train needs a configuration file", "harness-adapters train CONFIG.toml, or --resume RUN")
-    source = _resolved_config(args.resume) if args.resume is not None else args.config
+    source = resolved_config(args.resume) if args.resume is not None else args.config
     config = load_config(source, overrides=_overrides(args))
     if args.dry_run:
         check_choices(config)
         print(to_toml(config), end="")
         return 0
     return run_to_the_end(config, args.runs, args.resume)
-
-
-def _resolved_config(run: Path) -> Path:
-    from harness_adapters.errors import RunError
-    from harness_adapters.runs.directory import CONFIG
-
-    if not (run / CONFIG).is_file():
-        raise RunError(f"{run} is not a run directory", f"it has no {CONFIG}; look under runs/")
-    return run / CONFIG
 
 
 def _refuse_changes_on_resume(args: argparse.Namespace) -> None:

@@ -78,11 +78,7 @@ class RunDirectory:
         Raises RunError when it is not a run, is damaged, is held by another process, or has a configuration that this
         version of the program does not read.
         """
-        with _usable(path):
-            path = path.resolve()
-            is_run = (path / CONFIG).is_file()
-        if not is_run:
-            raise RunError(f"{path} is not a run directory", f"it has no {CONFIG}; look under runs/")
+        path = resolved_config(path).parent
         with contextlib.ExitStack() as undo:
             lock = undo.enter_context(_acquire(path))
             created = _creation(path)
@@ -169,6 +165,16 @@ def latest_run(parent: Path) -> Path | None:
     """The newest run directory under `parent`, by name of its time stamp."""
     runs = [path.parent for path in parent.glob(f"*/{CONFIG}")]
     return max(runs, key=lambda path: (path / CONFIG).stat().st_mtime, default=None)
+
+
+def resolved_config(path: Path) -> Path:
+    """The absolute path of a run's configuration. Raises RunError where `path` is not a run directory."""
+    with _usable(path):
+        path = path.resolve()
+        is_run = (path / CONFIG).is_file()
+    if not is_run:
+        raise RunError(f"{path} is not a run directory", f"it has no {CONFIG}; look under runs/")
+    return path / CONFIG
 
 
 @contextlib.contextmanager
