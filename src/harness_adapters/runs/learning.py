@@ -99,7 +99,9 @@ class Learner:
         rows = supervised_sessions(self.sessions)
         progress.begin("warm start", config.steps, self.state["warm_steps"])
         progress.advance(units=self.state["warm_steps"])
-        steps = warm_start(self.trainer, rows, config, seed=self.config.seed, start_step=self.state["warm_steps"])
+        families = [rollout.tags.get("family", "") for rollout in self.sessions]
+        done, seed = self.state["warm_steps"], self.config.seed
+        steps = warm_start(self.trainer, rows, config, families=families, seed=seed, start_step=done)
         while (metrics := await self._exclusively(lambda: next(steps, None))) is not None:
             self.state["warm_steps"] += 1
             self.run.events.append("warm_step", step=self.state["warm_steps"], metrics=metrics.to_json())

@@ -11,10 +11,10 @@ start of the run and is all there is to save.
 from __future__ import annotations
 
 import random
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from harness_adapters.tasks.format import Task
+from harness_adapters.training.turns import taking_turns
 
 
 class TaskSampler:
@@ -39,16 +39,5 @@ class TaskSampler:
         return self._round[1][place]
 
     def _order(self, number: int) -> list[Task]:
-        rng = random.Random(f"{self._seed}:{number}")
-        families: dict[str, list[Task]] = defaultdict(list)
-        for task in self._pool:
-            families[task.family].append(task)
-        for tasks in families.values():
-            rng.shuffle(tasks)
-        order: list[Task] = []
-        while families:
-            turn = sorted(families)
-            rng.shuffle(turn)
-            order += [families[family].pop() for family in turn]
-            families = {family: tasks for family, tasks in families.items() if tasks}
-        return order
+        families = [task.family for task in self._pool]
+        return [self._pool[index] for index in taking_turns(families, random.Random(f"{self._seed}:{number}"))]

@@ -110,10 +110,9 @@ def _oracle_plans(config: RunConfig, engine: ScriptedEngine, tasks: Sequence[Tas
         style = STYLES[(number % len(order) < careful) == first_round]
         name = f"oracle-{task.id}-{style}"
         engine.add(name, [_turn_text(turn) for turn in oracle_turns(task, style)])
+        tags = {"style": style, "family": task.family}
         plans.append(
-            SessionPlan(
-                id=name, task=task, group="", policy=name, seed=number, guard=guard_policy(task), tags={"style": style}
-            )
+            SessionPlan(id=name, task=task, group="", policy=name, seed=number, guard=guard_policy(task), tags=tags)
         )
     rng.shuffle(plans)
     return plans
