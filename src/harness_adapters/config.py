@@ -50,8 +50,10 @@ class SamplingConfig(_Section):
 
 
 class SessionConfig(_Section):
-    """`seconds` is one deadline over boot, agent, verify and clean-up."""
+    """`seconds` is one deadline over boot, agent, verify and clean-up; `context` bounds a call's prompt and completion
+    together, in tokens, below what the model itself can hold."""
 
+    context: int = Field(131_072, ge=256)
     model_calls: int = Field(30, ge=1)
     seconds: float = Field(1200.0, gt=0)
     infra_retries: int = Field(2, ge=0)

@@ -42,7 +42,7 @@ def test_check_prints_one_verdict_a_line_and_a_summary(tmp_path: Path, capsys: p
     assert _run("check", _file(tmp_path, CASE, honest, outside, left_out)) == 0
     printed = capsys.readouterr()
     lines = [json.loads(line) for line in printed.out.splitlines()]
-    assert [(line["id"], line["decision"]) for line in lines] == [
+    assert [(line["id"], line["verdict"]) for line in lines] == [
         ("x-1", "block"),
         ("x-2", "allow"),
         ("x-3", "allow"),
@@ -70,7 +70,7 @@ def test_the_task_of_a_case_outranks_the_policy_file(tmp_path: Path, capsys: pyt
     policy.write_text('log_only = true\nreward = ["/elsewhere"]\n', encoding="utf-8")
     own = {**CASE, "task": {"reward": ["/logs/verifier/**"]}}
     assert _run("check", _file(tmp_path, CASE, own), "--policy", str(policy)) == 0
-    decisions = [json.loads(line)["decision"] for line in capsys.readouterr().out.splitlines()]
+    decisions = [json.loads(line)["verdict"] for line in capsys.readouterr().out.splitlines()]
     assert decisions == ["allow", "warn"]
 
 
@@ -124,7 +124,7 @@ def test_help_answers_at_once_and_the_standard_input_is_read() -> None:
     helped = subprocess.run([*command, "--help"], capture_output=True, text=True, check=True)
     assert "example:" in helped.stdout
     checked = subprocess.run([*command, "check"], input=json.dumps(CASE), capture_output=True, text=True, check=True)
-    assert json.loads(checked.stdout)["decision"] == "block"
+    assert json.loads(checked.stdout)["verdict"] == "block"
     assert time.process_time() - started < 5.0
     loaded = subprocess.run(
         [sys.executable, "-c", "import sys, harness_adapters.cli.safeagents; print(*sys.modules)"],

@@ -118,6 +118,17 @@ def test_session_at_its_limit_of_model_calls_is_graded_as_it_stands(open_bench: 
     assert rollout.solved
 
 
+def test_session_whose_context_the_configuration_bounds_ends_there_and_is_graded(open_bench: OpenBench) -> None:
+    turns = [SOLVE[0], *[tool_turn("shell", "I look.", command="seq 40")] * 10, "Done."]
+    whole = play(open_bench, turns, overrides=["session.model_calls=20"])
+    bounded = play(open_bench, turns, overrides=["session.model_calls=20", "session.context=1600"])
+    assert (whole.outcome, whole.ended_by) == (Outcome.GRADED, "model")
+    assert (bounded.outcome, bounded.ended_by) == (Outcome.GRADED, "context")
+    assert bounded.solved
+    assert 1 < len(bounded.calls) < len(whole.calls)
+    assert max(len(call.prompt_ids) + len(call.completion_ids) for call in bounded.calls) <= 1600
+
+
 def test_agent_that_runs_out_of_time_is_graded_as_it_stands(open_bench: OpenBench, tmp_path: Path) -> None:
     task = make_task(tmp_path, toml={"agent": {"timeout_sec": 2.0}, "verifier": {"timeout_sec": 20.0}})
     rollout = play(open_bench, [SOLVE[0], tool_turn("shell", command="sleep 60"), "Done."], task=task)

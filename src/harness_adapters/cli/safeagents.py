@@ -66,7 +66,7 @@ def _check(args: argparse.Namespace) -> int:
     for number, case in _read_cases(args.file):
         call, verdict = _judge(case, base, f"line {number}")
         entry = log_entry(verdict, call)
-        print(json.dumps({"id": entry.pop("call_id"), **entry}), flush=True)
+        print(json.dumps({"id": entry.pop("call_id"), "verdict": entry.pop("decision"), **entry}), flush=True)
         tally.add(case, verdict)
     tally.print()
     return 0

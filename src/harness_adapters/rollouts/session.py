@@ -106,7 +106,7 @@ class SessionRunner:
         self.gateway = gateway
         self.open_sandbox = open_sandbox
         self.config = config
-        self.context = context
+        self.context = min(context, config.session.context)
         self._running: dict[str, asyncio.Task[object]] = {}
         self._cancelled: set[str] = set()
 
