@@ -106,7 +106,7 @@ class SessionRunner:
         self.gateway = gateway
         self.open_sandbox = open_sandbox
         self.config = config
-        self.context = min(context, config.session.context)
+        self.context = context
         self._running: dict[str, asyncio.Task[object]] = {}
         self._cancelled: set[str] = set()
 
@@ -272,7 +272,8 @@ class _Session:
             guard=plan.guard,
             allow_base=plan.allow_base,
             seed=plan.seed,
-            context=runner.context,
+            # The harness is told the model's own context: one near its end would shorten its answers by itself.
+            context=min(runner.context, runner.config.session.context),
             on_block=plan.guard.on_block if plan.guard else "stop",
         )
 
