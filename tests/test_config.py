@@ -71,6 +71,7 @@ def test_an_override_is_read_as_toml_or_else_as_text(override: str, key: str, va
         ("trainr.steps=1", "trainer"),
         ("sede=1", "seed"),
         ("producer.groupsize=4", "group_size"),
+        ("steps=4", "trainer.steps' or 'warm_start.steps"),
     ],
 )
 def test_an_unknown_key_names_the_nearest_known_one(override: str, nearest: str) -> None:

@@ -216,8 +216,21 @@ def _nearest_hint(model: type[BaseModel], location: tuple[int | str, ...]) -> st
     for part in location[:-1]:
         section = section.model_fields[str(part)].annotation
     known = list(section.model_fields)
+    elsewhere = _places_of(str(location[-1]), model)
+    if elsewhere:
+        return f"did you mean {' or '.join(map(repr, elsewhere))}? known keys: {', '.join(known)}"
     close = difflib.get_close_matches(str(location[-1]), known, n=1, cutoff=0.0)
     return f"did you mean {close[0]!r}? known keys: {', '.join(known)}" if close else ""
+
+
+def _places_of(leaf: str, model: type[BaseModel]) -> list[str]:
+    """Where a key of exactly this name stands, by its dotted name."""
+    found = []
+    for name, field in model.model_fields.items():
+        inner = field.annotation
+        if isinstance(inner, type) and issubclass(inner, BaseModel) and leaf in inner.model_fields:
+            found.append(f"{name}.{leaf}")
+    return found
 
 
 def _read_toml(path: Path) -> dict[str, Any]:

@@ -112,7 +112,7 @@ def test_a_name_that_is_too_long_is_one_line(tmp_path: Path) -> None:
 
 def test_a_full_standard_output_is_one_line(tmp_path: Path) -> None:
     config = tmp_path / "run.toml"
-    config.write_text("")
+    config.write_text('preset = "tiny-cpu"\n')
     command = [sys.executable, "-m", "harness_adapters", "train", str(config), "--dry-run"]
     with open("/dev/full", "w") as full:
         result = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
@@ -121,7 +121,7 @@ def test_a_full_standard_output_is_one_line(tmp_path: Path) -> None:
 
 def test_a_reader_that_goes_away_is_no_error_to_speak_of(tmp_path: Path) -> None:
     config = tmp_path / "run.toml"
-    config.write_text("")
+    config.write_text('preset = "tiny-cpu"\n')
     reading, writing = os.pipe()
     os.close(reading)
     command = [sys.executable, "-m", "harness_adapters", "train", str(config), "--dry-run"]
@@ -153,6 +153,9 @@ def test_a_resumed_run_keeps_its_configuration(tmp_path: Path) -> None:
         ("harness=scripted", "for tests"),
         ("engine.kind=vllm", "not there yet"),
         ("model.chat_format=llama3", "supported: auto, chatml"),
+        ("model.path=nowhere", "nowhere"),
+        ("tasks.source=nowhere", "has no train/ and heldout/"),
+        ("warm_start.steps=0", "never solves a task untrained"),
     ],
 )
 def test_a_choice_that_a_run_would_refuse_is_refused_before_anything_is_made(
@@ -166,9 +169,19 @@ def test_a_choice_that_a_run_would_refuse_is_refused_before_anything_is_made(
     assert not runs.exists()
 
 
+def test_the_number_of_made_tasks_is_refused_beside_a_folder_of_ones_own(tmp_path: Path) -> None:
+    for split in ("train", "heldout"):
+        (tmp_path / "mine" / split).mkdir(parents=True)
+    config = tmp_path / "mine.toml"
+    config.write_text('preset = "tiny-cpu"\n[tasks]\nsource = "mine"\n')
+    assert run("train", str(config), "--dry-run", cwd=tmp_path).returncode == 0
+    result = run("train", str(config), "--dry-run", "--tasks", "5", cwd=tmp_path)
+    assert_refused(result, "tasks.train", "holds its own")
+
+
 def test_a_dry_run_of_a_resumed_run_prints_its_own_configuration(tmp_path: Path) -> None:
     config = tmp_path / "config.resolved.toml"
-    config.write_text('name = "mine"\n[trainer]\nsteps = 7\n')
+    config.write_text('preset = "tiny-cpu"\nname = "mine"\n[trainer]\nsteps = 7\n')
     printed = run("train", str(config), "--dry-run").stdout
     assert "steps = 7" in printed
     config.write_text(printed)
@@ -203,8 +216,6 @@ def test_serving_what_is_no_adapter_is_refused(tmp_path: Path) -> None:
     assert_refused(run("serve", str(tmp_path)), "neither a run directory nor a PEFT adapter")
 
 
-@pytest.mark.slow
-@pytest.mark.real_model
 def test_a_taken_port_is_said_with_the_next_step(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])

@@ -120,7 +120,7 @@ def _command(
 
 def _add_run_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--steps", type=int, metavar="N", help="GRPO steps (0: warm start only)")
-    parser.add_argument("--tasks", type=int, metavar="N", help="size of the training pool")
+    parser.add_argument("--tasks", type=int, metavar="N", help="how many first-steps tasks to train on")
     parser.add_argument("--seed", type=_whole(0), metavar="N", help="seed of tasks, sampling and training")
     parser.add_argument(
         "--model", metavar="PATH", help="a transformers folder instead of the packaged SmolLM2-135M-Instruct"
@@ -184,7 +184,7 @@ def _train(args: argparse.Namespace) -> int:
     from harness_adapters.errors import ConfigError
     from harness_adapters.runs.demo import run_to_the_end
     from harness_adapters.runs.directory import resolved_config
-    from harness_adapters.runs.stack import check_choices
+    from harness_adapters.runs.stack import check_choices, check_new
 
     _refuse_changes_on_resume(args)
     if args.config is None and args.resume is None:
@@ -192,7 +192,7 @@ def _train(args: argparse.Namespace) -> int:
     source = resolved_config(args.resume) if args.resume is not None else args.config
     config = load_config(source, overrides=_overrides(args))
     if args.dry_run:
-        check_choices(config)
+        (check_choices if args.resume is not None else check_new)(config)
         print(to_toml(config), end="")
         return 0
     return run_to_the_end(config, args.runs, args.resume)

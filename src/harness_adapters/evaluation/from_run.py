@@ -76,7 +76,10 @@ def recompute(run_dir: Path) -> Recomputed:
     """
     rollouts = load_rollouts(run_dir, "eval")
     if not rollouts:
-        raise RunError(f"{run_dir} holds no evaluation rollouts", "evaluate the run first")
+        raise RunError(
+            f"{run_dir} holds no evaluation rollouts",
+            "a run evaluates itself at its end: go on with it by `demo --resume`",
+        )
     _refuse_mixtures(rollouts)
     comparison = compare(rollouts, confidence=_confidence(run_dir / "config.resolved.toml"))
     return Recomputed(comparison, tuple(_gaps(run_dir, {_plan(rollout) for rollout in rollouts})))

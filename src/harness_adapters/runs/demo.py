@@ -10,11 +10,11 @@ import warnings
 from pathlib import Path
 
 from harness_adapters.config import RunConfig
-from harness_adapters.errors import ConfigError
 from harness_adapters.records import BASE_POLICY
 from harness_adapters.runs.directory import RunDirectory
+from harness_adapters.runs.invocation import program
 from harness_adapters.runs.progress import Progress
-from harness_adapters.runs.stack import check_choices
+from harness_adapters.runs.stack import check_choices, check_new
 
 SECONDS = {
     "record": 1.6,
@@ -37,24 +37,30 @@ def run_to_the_end(config: RunConfig, parent: Path, resume: Path | None) -> int:
     warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     if resume is None:
-        check_choices(config)
+        check_new(config)
     run = RunDirectory.resume(resume) if resume is not None else RunDirectory.create(parent, _anywhere(config))
     with run:
         try:
             asyncio.run(_run(run))
         except BaseException as error:
             run.events.append("stopped", reason=type(error).__name__, message=str(error))
-            print(f"stopped; go on with: harness-adapters demo --resume {run.path}", file=sys.stderr)
+            print(f"stopped; go on with: {program()} demo --resume {run.path}", file=sys.stderr)
             raise
     return 0
 
 
 def _anywhere(config: RunConfig) -> RunConfig:
-    """The configuration with its folder of tasks absolute, so that a run can be resumed from another folder."""
-    if config.tasks.source == "first-steps":
-        return config
-    source = str(Path(config.tasks.source).expanduser().absolute())
-    return config.model_copy(update={"tasks": config.tasks.model_copy(update={"source": source})})
+    """The configuration with its folders absolute, so that a run can be resumed from another folder."""
+    changes: dict[str, object] = {}
+    if config.tasks.source != "first-steps":
+        changes["tasks"] = config.tasks.model_copy(update={"source": _absolute(config.tasks.source)})
+    if config.model.path:
+        changes["model"] = config.model.model_copy(update={"path": _absolute(config.model.path)})
+    return config.model_copy(update=changes)
+
+
+def _absolute(path: str) -> str:
+    return str(Path(path).expanduser().absolute())
 
 
 async def _run(run: RunDirectory) -> None:
@@ -65,8 +71,6 @@ async def _run(run: RunDirectory) -> None:
 
     config = run.config
     check_choices(config)
-    if config.warm_start.steps == 0 and not config.model.path:
-        raise ConfigError("the packaged model never solves a task untrained", "keep warm_start.steps above 0")
     progress = Progress(_plan(config))
     progress.say(f"run directory: {run.path}")
     await check_machine(run.path)

@@ -13,6 +13,7 @@ from harness_adapters.evaluation.report import RunInfo, write_report
 from harness_adapters.evaluation.tables import render
 from harness_adapters.harnesses import get_harness
 from harness_adapters.runs.directory import RunDirectory
+from harness_adapters.runs.invocation import program
 
 
 def print_results(run: RunDirectory) -> None:
@@ -20,7 +21,7 @@ def print_results(run: RunDirectory) -> None:
     recomputed = recompute(run.path)
     trained = load_rollouts(run.path, "training")
     rollouts = [*load_rollouts(run.path, "eval"), *trained]
-    serve = f"harness-adapters serve {run.path}"
+    serve = f"{program()} serve {run.path}"
     info = RunInfo(
         name=run.id,
         base_model=run.config.model.path or BASE_ID,
@@ -43,9 +44,12 @@ def _recipe(config: RunConfig) -> dict[str, str]:
     producer = config.producer
     return {
         "adapter": f"LoRA rank {config.lora.rank}, alpha {config.lora.alpha:g}, all linear layers",
-        "warm start": f"{config.warm_start.steps} steps of {config.warm_start.sessions_per_step} oracle sessions",
+        "warm start": (
+            f"{config.warm_start.steps} steps of {config.warm_start.sessions_per_step} oracle sessions,"
+            f" learning rate {config.warm_start.learning_rate:g}, at the end {config.warm_start.final_fraction:g} of it"
+        ),
         "GRPO": f"{config.trainer.steps} steps of {producer.groups_per_step} groups of {producer.group_size}",
-        "learning rate": f"{config.trainer.learning_rate:g}",
+        "GRPO learning rate": f"{config.trainer.learning_rate:g}",
         "temperature": f"{config.sampling.temperature:g}",
         "reward": f"verifier + {config.reward.bonus:g}·(1 − calls/{config.reward.bonus_calls}) when solved, blocked 0",
     }

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import socket
 import time
 from pathlib import Path
 
 from harness_adapters.config import RunConfig, SamplingConfig, load_config
-from harness_adapters.errors import ConfigError
+from harness_adapters.errors import ConfigError, EngineError
 from harness_adapters.records import BASE_POLICY
 from harness_adapters.runs.directory import CONFIG
 
@@ -49,6 +50,8 @@ async def _serve(adapter: Path, config: RunConfig, host: str, port: int, base_on
     from harness_adapters.harnesses import get_harness
     from harness_adapters.runs.stack import open_stack, prepare_model
 
+    _refuse_taken(host, port)
+    print(f"loading {'the base model' if base_only else adapter} …", flush=True)
     harness = get_harness(config.harness)
     model_dir = prepare_model(config, print)
     policy = BASE_POLICY if base_only else ADAPTER_NAME
@@ -77,6 +80,18 @@ async def _serve(adapter: Path, config: RunConfig, host: str, port: int, base_on
             print(f"serving {'the base model' if base_only else adapter} at {url}/v1 (Ctrl-C stops it)")
             print(_pi_settings(url, ALIAS))
             await asyncio.Event().wait()
+
+
+def _refuse_taken(host: str, port: int) -> None:
+    """Raise EngineError for a port in use before a model is loaded for nothing."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except socket.gaierror:
+            return  # not an IPv4 name; the server itself will say what it cannot do
+        except OSError as error:
+            raise EngineError(f"cannot listen on {host}:{port}: {error.strerror}", "name another with --port") from None
 
 
 def _pi_settings(url: str, alias: str) -> str:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness_adapters.config import RunConfig
+from harness_adapters.config import RunConfig, TasksConfig
 from harness_adapters.engines.weights import check_model_folder, packaged_model
 from harness_adapters.errors import ConfigError, InfraError
 from harness_adapters.gateway.renderers import Renderer, check_chat_format, open_renderer
@@ -59,11 +59,41 @@ def prepare_model(config: RunConfig, say: Callable[[str], None]) -> Path:
 
 
 def check_choices(config: RunConfig) -> None:
-    """Raise ConfigError for a choice by name that a run would refuse once it came to it."""
+    """Raise ConfigError for a choice that a run would refuse once it came to it: nothing has been made yet."""
     _trainable_harness(config)
     check_chat_format(config.model.chat_format)
     if config.engine.kind != "embedded":
         raise ConfigError(f"engine kind {config.engine.kind!r} is not there yet", 'use kind = "embedded"')
+    if config.model.path:
+        check_model_folder(Path(config.model.path).expanduser())
+    elif config.warm_start.steps == 0:
+        raise ConfigError(
+            "the packaged model never solves a task untrained",
+            'keep warm_start.steps above 0; preset = "tiny-cpu" has the values for this machine',
+        )
+    _check_tasks(config.tasks)
+
+
+def check_new(config: RunConfig) -> None:
+    """Raise ConfigError for what `check_choices` refuses, and for keys of a new configuration that would do nothing."""
+    check_choices(config)
+    idle = {"train", "heldout", "unseen"} & config.tasks.model_fields_set
+    if config.tasks.source != "first-steps" and idle:
+        raise ConfigError(
+            f"tasks.{sorted(idle)[0]} says how many first-steps tasks to make; {config.tasks.source} holds its own",
+            "leave it out (and --tasks), or tasks.source",
+        )
+
+
+def _check_tasks(tasks: TasksConfig) -> None:
+    if tasks.source == "first-steps":
+        return
+    source = Path(tasks.source).expanduser()
+    if not all((source / split).is_dir() for split in ("train", "heldout")):
+        raise ConfigError(
+            f"tasks.source: {source} has no train/ and heldout/ folders of tasks",
+            "harness-adapters tasks first-steps shows the form",
+        )
 
 
 def _trainable_harness(config: RunConfig) -> Harness:

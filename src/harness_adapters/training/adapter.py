@@ -59,7 +59,7 @@ def put_on(model: Any, lora: LoraConfig, *, seed: int) -> Any:
         torch.manual_seed(seed)
         wrapped = peft.get_peft_model(model, config)
     # PEFT fills this in from the model and leaves it empty for one that was not loaded from a folder.
-    wrapped.peft_config["default"].base_model_name_or_path = model.name_or_path or model.config.model_type
+    wrapped.peft_config["default"].base_model_name_or_path = _base_name(model)
     return wrapped
 
 
@@ -100,3 +100,9 @@ def _holds(folder: Path, expected: dict[str, torch.Tensor]) -> bool:
     except (OSError, SafetensorError):
         return False
     return found.keys() == expected.keys() and all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+def _base_name(model: Any) -> str:
+    """The base's name for whoever gets the adapter: a hub name as it stands, of a folder its name and not its place."""
+    name = str(model.name_or_path or "")
+    return (Path(name).name if Path(name).is_absolute() else name) or str(model.config.model_type)
