@@ -78,7 +78,7 @@ class Gateway:
         """
         sessions = _PathSessions(lambda name: self._persistent(session_factory(name)))
         sessions.get(DEFAULT_SESSION)
-        listener = _bind(host, port)
+        listener = bind(host, port)
         shown = f"[{host}]" if ":" in host else host
         url = f"http://{shown}:{listener.getsockname()[1]}"
         server = ChatServer(sessions.find, heartbeat=self._heartbeat)
@@ -140,7 +140,8 @@ class _PathSessions:
             session.close()
 
 
-def _bind(host: str, port: int) -> socket.socket:
+def bind(host: str, port: int) -> socket.socket:
+    """A listening socket. Raises ConfigError for a host or port that cannot be listened on."""
     if not 0 <= port <= 65535:
         raise ConfigError(
             f"cannot listen on {host}:{port}: no such port", "a port is within 0 to 65535; 0 takes any free"

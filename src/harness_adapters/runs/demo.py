@@ -14,7 +14,14 @@ from harness_adapters.records import BASE_POLICY
 from harness_adapters.runs.directory import RunDirectory
 from harness_adapters.runs.invocation import program
 from harness_adapters.runs.progress import Progress
-from harness_adapters.runs.stack import check_choices, check_new
+from harness_adapters.runs.stack import (
+    check_choices,
+    check_machine,
+    check_new,
+    open_stack,
+    prepare_harness,
+    prepare_model,
+)
 
 SECONDS = {
     "record": 1.6,
@@ -66,7 +73,6 @@ def _absolute(path: str) -> str:
 async def _run(run: RunDirectory) -> None:
     from harness_adapters.runs.learning import Learner, adapter_copy
     from harness_adapters.runs.results import print_results
-    from harness_adapters.runs.stack import check_machine, open_stack, prepare_harness, prepare_model
     from harness_adapters.runs.stages import evaluate, record_oracles, task_pools
 
     config = run.config

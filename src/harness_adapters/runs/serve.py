@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import socket
 import time
 from pathlib import Path
 
 from harness_adapters.config import RunConfig, SamplingConfig, load_config
-from harness_adapters.errors import ConfigError, EngineError
+from harness_adapters.errors import ConfigError
 from harness_adapters.records import BASE_POLICY
 from harness_adapters.runs.directory import CONFIG
 
@@ -35,7 +34,7 @@ def find_adapter(path: Path) -> tuple[Path, RunConfig]:
 
 
 def serve(path: Path, *, model: str, host: str, port: int, base_only: bool) -> int:
-    """Serve until Ctrl-C. Raises EngineError when the port is taken or the adapter does not fit the model."""
+    """Serve until Ctrl-C. Raises ConfigError when the port is taken, EngineError when the adapter does not fit."""
     adapter, config = find_adapter(path)
     if model:
         config = config.model_copy(update={"model": config.model.model_copy(update={"path": model})})
@@ -46,11 +45,12 @@ def serve(path: Path, *, model: str, host: str, port: int, base_only: bool) -> i
 
 async def _serve(adapter: Path, config: RunConfig, host: str, port: int, base_only: bool) -> None:
     from harness_adapters.gateway import ALIAS, SessionSpec
+    from harness_adapters.gateway.gateway import bind
     from harness_adapters.guard import GuardPolicy
     from harness_adapters.harnesses import get_harness
     from harness_adapters.runs.stack import open_stack, prepare_model
 
-    _refuse_taken(host, port)
+    bind(host, port).close()  # a port in use is found out before a model is loaded for nothing
     print(f"loading {'the base model' if base_only else adapter} …", flush=True)
     harness = get_harness(config.harness)
     model_dir = prepare_model(config, print)
@@ -80,18 +80,6 @@ async def _serve(adapter: Path, config: RunConfig, host: str, port: int, base_on
             print(f"serving {'the base model' if base_only else adapter} at {url}/v1 (Ctrl-C stops it)")
             print(_pi_settings(url, ALIAS))
             await asyncio.Event().wait()
-
-
-def _refuse_taken(host: str, port: int) -> None:
-    """Raise EngineError for a port in use before a model is loaded for nothing."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except socket.gaierror:
-            return  # not an IPv4 name; the server itself will say what it cannot do
-        except OSError as error:
-            raise EngineError(f"cannot listen on {host}:{port}: {error.strerror}", "name another with --port") from None
 
 
 def _pi_settings(url: str, alias: str) -> str:

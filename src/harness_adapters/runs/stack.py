@@ -71,7 +71,7 @@ def check_choices(config: RunConfig) -> None:
             "the packaged model never solves a task untrained",
             'keep warm_start.steps above 0; preset = "tiny-cpu" has the values for this machine',
         )
-    _check_tasks(config.tasks)
+    check_task_folder(config.tasks)
 
 
 def check_new(config: RunConfig) -> None:
@@ -85,7 +85,8 @@ def check_new(config: RunConfig) -> None:
         )
 
 
-def _check_tasks(tasks: TasksConfig) -> None:
+def check_task_folder(tasks: TasksConfig) -> None:
+    """Raise ConfigError where `tasks.source` is a folder that cannot hold a run's pools."""
     if tasks.source == "first-steps":
         return
     source = Path(tasks.source).expanduser()

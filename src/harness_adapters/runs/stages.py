@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 
 from harness_adapters.config import RunConfig
 from harness_adapters.engines.scripted import ScriptedEngine
-from harness_adapters.errors import ConfigError, EngineError, RunError, TaskError
+from harness_adapters.errors import EngineError, RunError, TaskError
 from harness_adapters.gateway import Gateway
 from harness_adapters.gateway.renderers import ParsedCall, Renderer
 from harness_adapters.gateway.renderers.chatml import write_turn
@@ -28,7 +28,7 @@ from harness_adapters.rollouts.session import SessionPlan, SessionRunner
 from harness_adapters.runs.directory import RunDirectory
 from harness_adapters.runs.progress import Progress
 from harness_adapters.runs.resuming import ResumingRunner
-from harness_adapters.runs.stack import Stack, bubblewrap
+from harness_adapters.runs.stack import Stack, bubblewrap, check_task_folder
 from harness_adapters.tasks.format import Task, read_tasks
 from harness_adapters.tasks.sources.first_steps import OracleTurn, generate, oracle_turns
 
@@ -42,19 +42,15 @@ def task_pools(run: RunDirectory) -> dict[str, list[Task]]:
     Raises TaskError for a directory that does not parse, ConfigError for a folder without a training pool.
     """
     config = run.config.tasks
-    folder = run.path / "tasks"
     if config.source == "first-steps":
+        source = run.path / "tasks"
         if not run.done("tasks"):
-            generate(folder, seed=run.config.seed, train=config.train, heldout=config.heldout, unseen=config.unseen)
+            generate(source, seed=run.config.seed, train=config.train, heldout=config.heldout, unseen=config.unseen)
             run.mark_done("tasks")
-        return {split: read_tasks(folder / split) if (folder / split).is_dir() else [] for split in SPLITS}
-    source = Path(config.source).expanduser()
-    pools = {split: read_tasks(source / split) if (source / split).is_dir() else [] for split in SPLITS}
-    if not pools["train"] or not pools["heldout"]:
-        raise ConfigError(
-            f"{source} has no train/ and heldout/ folders of tasks", "harness-adapters tasks first-steps shows the form"
-        )
-    return pools
+    else:
+        check_task_folder(config)
+        source = Path(config.source).expanduser()
+    return {split: read_tasks(source / split) if (source / split).is_dir() else [] for split in SPLITS}
 
 
 def guard_policy(task: Task) -> GuardPolicy:
