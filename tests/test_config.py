@@ -103,6 +103,12 @@ def test_a_wrong_value_is_one_line_that_names_its_place(override: str, place: st
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("value", ["9" * 5000, "[" * 5000])
+def test_an_override_too_large_to_be_read_is_refused_like_any_wrong_value(value: str) -> None:
+    with pytest.raises(ConfigError, match="configuration: seed: "):
+        load_config(overrides=[f"seed={value}"])
+
+
 @pytest.mark.parametrize("override", ["steps", "=3", ""])
 def test_an_override_that_is_no_pair_is_refused(override: str) -> None:
     with pytest.raises(ConfigError, match="is not KEY=VALUE"):
@@ -118,6 +124,8 @@ def test_an_override_with_a_broken_path_is_refused(override: str) -> None:
 def test_an_unknown_preset_lists_the_known_ones() -> None:
     with pytest.raises(ConfigError, match=r"no preset 'tiny' \(known presets: .*tiny-cpu"):
         load_config(preset="tiny")
+    with pytest.raises(ConfigError, match="no preset 'aaa"):
+        load_config(preset="a" * 5000)
 
 
 @pytest.mark.parametrize(
@@ -126,6 +134,8 @@ def test_an_unknown_preset_lists_the_known_ones() -> None:
         (b"[trainer\n", "is not TOML"),
         (b"name = '\xff'\n", "is not TOML"),
         (b"[trainer]\nsteps = 1\nsteps = 2\n", "TOML"),
+        (b"seed = " + b"9" * 5000 + b"\n", "is not TOML"),
+        (b"seed = " + b"[" * 5000 + b"\n", "is not TOML"),
     ],
 )
 def test_a_damaged_file_is_named(tmp_path: Path, content: bytes, complaint: str) -> None:

@@ -238,15 +238,15 @@ def _read_toml(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}", "check the path") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path} is not TOML: {error}", "mend the line it names") from None
 
 
 def _read_preset(name: str) -> dict[str, Any]:
     path = PRESETS / f"{name}.toml"
-    if not path.is_file():
+    if len(name) > 80 or not path.is_file():
         known = ", ".join(sorted(p.stem for p in PRESETS.glob("*.toml")))
-        raise ConfigError(f"no preset {name!r}", f"known presets: {known}")
+        raise ConfigError(f"no preset {name[:80]!r}", f"known presets: {known}")
     return _read_toml(path)
 
 
@@ -256,7 +256,7 @@ def _parse_override(text: str) -> dict[str, Any]:
         raise ConfigError(f"--set {text!r} is not KEY=VALUE", "for example --set trainer.steps=20")
     try:
         value: Any = tomllib.loads(f"v = {raw}")["v"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         value = raw
     result: dict[str, Any] = {}
     inner = result

@@ -23,6 +23,10 @@ class HarnessAdaptersError(Exception):
         return f"{self.message} ({self.hint})" if self.hint else self.message
 
 
+class Terminated(Exception):
+    """The system asked the program to end (SIGTERM): no failure, and what was finished is kept."""
+
+
 class ConfigError(HarnessAdaptersError):
     """A configuration file, flag or policy that cannot be used."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -170,13 +171,76 @@ def test_a_choice_that_a_run_would_refuse_is_refused_before_anything_is_made(
 
 
 def test_the_number_of_made_tasks_is_refused_beside_a_folder_of_ones_own(tmp_path: Path) -> None:
-    for split in ("train", "heldout"):
-        (tmp_path / "mine" / split).mkdir(parents=True)
-    config = tmp_path / "mine.toml"
-    config.write_text('preset = "tiny-cpu"\n[tasks]\nsource = "mine"\n')
-    assert run("train", str(config), "--dry-run", cwd=tmp_path).returncode == 0
+    config = own_tasks(tmp_path)
+    resolved = run("train", str(config), "--dry-run", cwd=tmp_path)
+    assert resolved.returncode == 0
     result = run("train", str(config), "--dry-run", "--tasks", "5", cwd=tmp_path)
     assert_refused(result, "tasks.train", "holds its own")
+    config.write_text(resolved.stdout)
+    again = run("train", str(config), "--dry-run", cwd=tmp_path)
+    assert (again.returncode, again.stdout) == (0, resolved.stdout), "a resolved configuration can be trained again"
+
+
+def test_a_folder_of_tasks_is_checked_whole_before_anything_is_made(tmp_path: Path) -> None:
+    config = own_tasks(tmp_path)
+    runs = tmp_path / "runs"
+
+    def refused(*words: str) -> None:
+        assert_refused(run("train", str(config), "--dry-run", cwd=tmp_path), *words)
+        assert_refused(run("train", str(config), "--runs", str(runs), cwd=tmp_path), *words)
+        assert not runs.exists()
+
+    task = next((tmp_path / "mine" / "train").iterdir())
+    oracles = [file for file in (task / "solution").iterdir() if file.suffix == ".json"]
+    kept = {file: file.read_bytes() for file in oracles}
+    oracles[0].write_text('[{"text": 3}]')
+    refused(task.name, "is not an oracle session")
+    for file in oracles:
+        file.unlink()
+    refused(task.name, "has no oracle session")
+    assert run("train", str(config), "--dry-run", "--set", "warm_start.steps=0", cwd=tmp_path).returncode == 1
+    for file, data in kept.items():
+        file.write_bytes(data)
+    held = next((tmp_path / "mine" / "heldout").iterdir()) / "task.toml"
+    held.write_text("[[[")
+    refused(held.parent.name, "task.toml")
+    for folder in (tmp_path / "mine" / "heldout").iterdir():
+        shutil.rmtree(folder)
+    refused("no task directories", "heldout")
+
+
+@pytest.mark.parametrize(
+    ("configuration", "tokenizer", "complaint"),
+    [
+        ("{}", "{}", "names no model_type"),
+        ("[", "{}", "names no model_type"),
+        ('{"model_type": "gpt_neox"}', "{}", "does not serve the architecture 'gpt_neox'"),
+        ('{"model_type": "llama"}', "{}", "cannot load"),
+    ],
+)
+def test_a_model_that_could_not_be_loaded_is_refused_before_anything_is_made(
+    tmp_path: Path, configuration: str, tokenizer: str, complaint: str
+) -> None:
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "config.json").write_text(configuration)
+    (model / "tokenizer.json").write_text(tokenizer)
+    (model / "model.safetensors").write_bytes(b"")
+    runs = tmp_path / "runs"
+    config = tmp_path / "mine.toml"
+    config.write_text(f'preset = "tiny-cpu"\n[model]\npath = "{model}"\n')
+    assert_refused(run("train", str(config), "--dry-run"), complaint)
+    assert_refused(run("demo", "--model", str(model), "--runs", str(runs)), complaint)
+    assert not runs.exists()
+
+
+def own_tasks(folder: Path) -> Path:
+    """A configuration whose tasks are a folder beside it."""
+    made = run("tasks", "first-steps", "mine", "--train", "8", "--heldout", "8", "--unseen", "2", cwd=folder)
+    assert made.returncode == 0, made.stderr
+    config = folder / "mine.toml"
+    config.write_text('preset = "tiny-cpu"\n[tasks]\nsource = "mine"\n')
+    return config
 
 
 def test_a_dry_run_of_a_resumed_run_prints_its_own_configuration(tmp_path: Path) -> None:

@@ -250,8 +250,9 @@ def test_serving_where_it_cannot_be_is_refused() -> None:
 
     with pytest.raises(ConfigError, match="base model"):
         asyncio.run(run(lambda name: spec(policy="base")))
-    with pytest.raises(ConfigError, match="cannot listen"):
-        asyncio.run(run(lambda name: spec(), host="203.0.113.1"))
+    for host in ("203.0.113.1", "a..b", "a" * 70):
+        with pytest.raises(ConfigError, match="cannot listen"):
+            asyncio.run(run(lambda name: spec(), host=host))
     for port in (-1, 65_536, 99_999):
         with pytest.raises(ConfigError, match=rf"cannot listen on 127\.0\.0\.1:{port}"):
             asyncio.run(run(lambda name: spec(), port=port))

@@ -129,6 +129,20 @@ def test_session_whose_context_the_configuration_bounds_ends_there_and_is_graded
     assert max(len(call.prompt_ids) + len(call.completion_ids) for call in bounded.calls) <= 1600
 
 
+def test_task_whose_first_prompt_does_not_fit_is_graded_unworked_and_says_so(
+    open_bench: OpenBench, caplog: pytest.LogCaptureFixture
+) -> None:
+    rollout = play(open_bench, SOLVE, overrides=["session.context=256"])
+    assert (rollout.outcome, rollout.ended_by, rollout.calls, rollout.solved) == (
+        Outcome.GRADED,
+        "context",
+        (),
+        False,
+    )
+    assert "does not fit session.context" in rollout.detail
+    assert "does not fit a context of 256: raise session.context" in caplog.text
+
+
 def test_agent_that_runs_out_of_time_is_graded_as_it_stands(open_bench: OpenBench, tmp_path: Path) -> None:
     task = make_task(tmp_path, toml={"agent": {"timeout_sec": 2.0}, "verifier": {"timeout_sec": 20.0}})
     rollout = play(open_bench, [SOLVE[0], tool_turn("shell", command="sleep 60"), "Done."], task=task)
@@ -269,6 +283,7 @@ OK = HarnessExit(True)
         ((CALL,), "", "", False, FAILED, Outcome.INFRA),
         ((CALL,), "context", "", False, FAILED, Outcome.GRADED),
         ((CALL,), "blocked", "the guard failed", False, OK, Outcome.INFRA),
+        ((), "context", "", False, FAILED, Outcome.GRADED),
         ((), "", "", False, OK, Outcome.INFRA),
         ((), "", "", True, OK, Outcome.INFRA),
         ((), "", "", False, CRASHED, Outcome.INFRA),

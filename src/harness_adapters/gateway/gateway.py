@@ -149,5 +149,5 @@ def bind(host: str, port: int) -> socket.socket:
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         return socket.create_server(address[:2], family=family)
-    except OSError as error:
-        raise ConfigError(f"cannot listen on {host}:{port}: {error}", "choose another host or port") from None
+    except (OSError, UnicodeError) as error:
+        raise ConfigError(f"cannot listen on {host[:80]}:{port}: {error}", "choose another host or port") from None

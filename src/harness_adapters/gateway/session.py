@@ -112,6 +112,14 @@ class Session:
         prompt = await self._prompt(request)
         room = limits.answer_room(self.spec, len(prompt.ids), request.max_tokens)
         if room < 1:
+            if index == 0:
+                log.warning(
+                    "session %s: its first prompt of %d tokens does not fit a context of %d: raise session.context or "
+                    "shorten the task",
+                    self.spec.id,
+                    len(prompt.ids),
+                    self.spec.context,
+                )
             return self._end("context")
         started, clock = time.time(), time.monotonic()
         generation = await self._generate(index, prompt, room)

@@ -314,6 +314,8 @@ def judge_end(result: ExecResult, harness_exit: HarnessExit, capture: SessionCap
     """What the end of the agent's process means; `GRADED` here means "to be graded". Pure."""
     if capture.infra:
         return Ending(Outcome.INFRA, capture.infra, ended_by=capture.ended_by)
+    if not capture.calls and capture.ended_by == "context":
+        return Ending(Outcome.GRADED, "the first prompt does not fit session.context", ended_by="context")
     if not capture.calls:
         said = "it ran out of time" if result.timed_out else harness_exit.error or capture.ended_by or "it just ended"
         return Ending(Outcome.INFRA, f"the harness made no model call: {said}")

@@ -5,17 +5,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import signal
 import sys
 import warnings
+from collections.abc import Coroutine
 from pathlib import Path
+from typing import Any
 
 from harness_adapters.config import RunConfig
+from harness_adapters.errors import Terminated
 from harness_adapters.records import BASE_POLICY
 from harness_adapters.runs.directory import RunDirectory
-from harness_adapters.runs.invocation import program
+from harness_adapters.runs.invocation import command
 from harness_adapters.runs.progress import Progress
 from harness_adapters.runs.stack import (
     check_choices,
+    check_disk,
     check_machine,
     check_new,
     open_stack,
@@ -45,15 +50,34 @@ def run_to_the_end(config: RunConfig, parent: Path, resume: Path | None) -> int:
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     if resume is None:
         check_new(config)
+        check_disk(parent)
     run = RunDirectory.resume(resume) if resume is not None else RunDirectory.create(parent, _anywhere(config))
     with run:
         try:
-            asyncio.run(_run(run))
+            asyncio.run(_until_told(_run(run)))
         except BaseException as error:
             run.events.append("stopped", reason=type(error).__name__, message=str(error))
-            print(f"stopped; go on with: {program()} demo --resume {run.path}", file=sys.stderr)
+            print(f"stopped; go on with: {command('demo', '--resume', run.path)}", file=sys.stderr)
             raise
     return 0
+
+
+async def _until_told(work: Coroutine[Any, Any, None]) -> None:
+    """Do `work`; SIGTERM stops it as Ctrl-C does. Raises Terminated then."""
+    task = asyncio.ensure_future(work)
+    told: list[int] = []
+
+    def stop() -> None:
+        told.append(signal.SIGTERM)
+        task.cancel()
+
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop)
+    try:
+        await task
+    except asyncio.CancelledError:
+        if told:
+            raise Terminated from None
+        raise
 
 
 def _anywhere(config: RunConfig) -> RunConfig:

@@ -1,7 +1,8 @@
-"""How a person calls this program again: for the commands that a run prints."""
+"""How a person calls this program again: for the commands that a run prints, ready for a shell."""
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -10,13 +11,19 @@ NAME = "harness-adapters"
 
 
 def program() -> str:
-    """The bare name where a shell finds it, else the path it was started by, from the current folder."""
+    """The bare name where a shell finds it, else as it was started: by its path or as a module of a Python."""
     started = Path(sys.argv[0])
-    if shutil.which(NAME) is not None or started.name != NAME:
+    if shutil.which(NAME) is not None:
         return NAME
-    if not started.is_absolute():
-        return str(started)
-    try:
-        return str(started.relative_to(Path.cwd()))
-    except ValueError:
-        return str(started)
+    if started.name == "__main__.py":
+        return f"{shlex.quote(sys.executable)} -m harness_adapters"
+    if started.name != NAME:
+        return NAME
+    if started.is_absolute() and started.is_relative_to(Path.cwd()):
+        started = started.relative_to(Path.cwd())
+    return shlex.quote(str(started) if len(started.parts) > 1 else f"./{started}")
+
+
+def command(*words: object) -> str:
+    """A whole command line for this program."""
+    return " ".join([program(), *(shlex.quote(str(word)) for word in words)])

@@ -97,10 +97,9 @@ class Learner:
 
         config = self.config.warm_start
         rows = supervised_sessions(self.sessions)
-        progress.begin("warm start", config.steps, self.state["warm_steps"])
-        progress.advance(units=self.state["warm_steps"])
-        families = [rollout.tags.get("family", "") for rollout in self.sessions]
         done, seed = self.state["warm_steps"], self.config.seed
+        progress.begin("warm start", config.steps, done, done=done)
+        families = [rollout.tags.get("family", "") for rollout in self.sessions]
         steps = warm_start(self.trainer, rows, config, families=families, seed=seed, start_step=done)
         while (metrics := await self._exclusively(lambda: next(steps, None))) is not None:
             self.state["warm_steps"] += 1
@@ -118,8 +117,7 @@ class Learner:
         config = self.config
         total = config.trainer.steps * config.producer.groups_per_step * config.producer.group_size
         done = self.state["grpo_steps"] * config.producer.groups_per_step * config.producer.group_size
-        progress.begin("reinforcement learning", max(total, 1), done)
-        progress.advance(units=done)
+        progress.begin("reinforcement learning", max(total, 1), done, done=done)
         sampler = TaskSampler(tasks, config.seed, self.state["cursor"])
         while self.state["grpo_steps"] < config.trainer.steps:
             await self._grpo_step(sampler, progress)

@@ -39,14 +39,15 @@ class Progress:
         self._drawn = 0.0
         self._width = 0
 
-    def begin(self, stage: str, total: int, skipped: int = 0) -> None:
+    def begin(self, stage: str, total: int, skipped: int = 0, *, done: int = 0) -> None:
         """Enter a stage of `total` units, `skipped` of which an earlier process finished.
 
-        The skipped ones are advanced over like the others, but say nothing about the pace.
+        The skipped ones are advanced over like the others, or counted as `done` at once; they say nothing about the
+        pace.
         """
         self.end()
         self._current = self._stages[stage]
-        self._current.total, self._current.done, self._current.skipped = max(total, 1), 0, skipped
+        self._current.total, self._current.done, self._current.skipped = max(total, 1), done, skipped
         self._current.started = time.monotonic()
         self._note = ""
         self._draw(force=True)

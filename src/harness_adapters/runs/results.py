@@ -13,7 +13,7 @@ from harness_adapters.evaluation.report import RunInfo, write_report
 from harness_adapters.evaluation.tables import render
 from harness_adapters.harnesses import get_harness
 from harness_adapters.runs.directory import RunDirectory
-from harness_adapters.runs.invocation import program
+from harness_adapters.runs.invocation import command
 
 
 def print_results(run: RunDirectory) -> None:
@@ -21,7 +21,7 @@ def print_results(run: RunDirectory) -> None:
     recomputed = recompute(run.path)
     trained = load_rollouts(run.path, "training")
     rollouts = [*load_rollouts(run.path, "eval"), *trained]
-    serve = f"{program()} serve {run.path}"
+    serve = command("serve", run.path)
     info = RunInfo(
         name=run.id,
         base_model=run.config.model.path or BASE_ID,

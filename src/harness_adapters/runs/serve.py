@@ -12,22 +12,23 @@ from harness_adapters.config import RunConfig, SamplingConfig, load_config
 from harness_adapters.errors import ConfigError
 from harness_adapters.records import BASE_POLICY
 from harness_adapters.runs.directory import CONFIG
+from harness_adapters.runs.invocation import command
 
 ADAPTER_NAME = "adapter"
 NO_DEADLINE_S = 10 * 365 * 86_400.0
 
 
-def find_adapter(path: Path) -> tuple[Path, RunConfig]:
+def find_adapter(path: Path, *, needed: bool = True) -> tuple[Path, RunConfig]:
     """The adapter folder and the configuration behind a run directory or a bare PEFT folder.
 
-    Raises ConfigError when there is none.
+    Raises ConfigError when there is none, or where it is `needed` and not finished.
     """
     if (path / "adapter_config.json").is_file():
         return path, RunConfig()
     if (path / CONFIG).is_file():
-        if not (path / "adapter" / "adapter_config.json").is_file():
+        if needed and not (path / "adapter" / "adapter_config.json").is_file():
             raise ConfigError(
-                f"{path} has no finished adapter", f"resume it first: harness-adapters demo --resume {path}"
+                f"{path} has no finished adapter", f"resume it first: {command('demo', '--resume', path)}"
             )
         return path / "adapter", load_config(path / CONFIG)
     raise ConfigError(f"{path} is neither a run directory nor a PEFT adapter folder", "look under runs/")
@@ -35,7 +36,7 @@ def find_adapter(path: Path) -> tuple[Path, RunConfig]:
 
 def serve(path: Path, *, model: str, host: str, port: int, base_only: bool) -> int:
     """Serve until Ctrl-C. Raises ConfigError when the port is taken, EngineError when the adapter does not fit."""
-    adapter, config = find_adapter(path)
+    adapter, config = find_adapter(path, needed=not base_only)
     if model:
         config = config.model_copy(update={"model": config.model.model_copy(update={"path": model})})
     with contextlib.suppress(KeyboardInterrupt):

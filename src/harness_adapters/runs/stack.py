@@ -11,8 +11,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shutil
+import threading
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +28,8 @@ from harness_adapters.rollouts.session import SessionRunner
 from harness_adapters.sandbox import SandboxSpec, open_sandbox
 from harness_adapters.sandbox.protocol import Sandbox
 from harness_adapters.storage import cache_root
+from harness_adapters.tasks.format import read_tasks
+from harness_adapters.tasks.sources.first_steps import STYLES, oracle_turns
 
 if TYPE_CHECKING:
     from harness_adapters.engines.client import EngineClient
@@ -33,6 +37,7 @@ if TYPE_CHECKING:
     from harness_adapters.gateway import Gateway
 
 
+SPLITS = ("train", "heldout", "unseen")
 NEEDED_BYTES = 1 << 30
 """Checkpoints (three of about 120 MB while one is replaced), adapters and rollouts of a small run."""
 
@@ -71,22 +76,24 @@ def check_choices(config: RunConfig) -> None:
             "the packaged model never solves a task untrained",
             'keep warm_start.steps above 0; preset = "tiny-cpu" has the values for this machine',
         )
-    check_task_folder(config.tasks)
+    check_task_folder(config.tasks, oracles=config.warm_start.steps > 0)
 
 
 def check_new(config: RunConfig) -> None:
     """Raise ConfigError for what `check_choices` refuses, and for keys of a new configuration that would do nothing."""
     check_choices(config)
-    idle = {"train", "heldout", "unseen"} & config.tasks.model_fields_set
+    usual = TasksConfig()
+    idle = [key for key in ("train", "heldout", "unseen") if getattr(config.tasks, key) != getattr(usual, key)]
     if config.tasks.source != "first-steps" and idle:
         raise ConfigError(
-            f"tasks.{sorted(idle)[0]} says how many first-steps tasks to make; {config.tasks.source} holds its own",
+            f"tasks.{idle[0]} says how many first-steps tasks to make; {config.tasks.source} holds its own",
             "leave it out (and --tasks), or tasks.source",
         )
 
 
-def check_task_folder(tasks: TasksConfig) -> None:
-    """Raise ConfigError where `tasks.source` is a folder that cannot hold a run's pools."""
+def check_task_folder(tasks: TasksConfig, *, oracles: bool) -> None:
+    """Raise ConfigError where `tasks.source` is a folder that cannot hold a run's pools, TaskError for a task in it
+    that does not parse or, where `oracles` are to be recorded, for one without an oracle that does."""
     if tasks.source == "first-steps":
         return
     source = Path(tasks.source).expanduser()
@@ -95,6 +102,11 @@ def check_task_folder(tasks: TasksConfig) -> None:
             f"tasks.source: {source} has no train/ and heldout/ folders of tasks",
             "harness-adapters tasks first-steps shows the form",
         )
+    pools = {split: read_tasks(source / split) for split in SPLITS if (source / split).is_dir()}
+    for task in pools["train"] if oracles else ():
+        there = [style for style in STYLES if (task.path / "solution" / f"{style}.json").exists()]
+        for style in there or STYLES[:1]:
+            oracle_turns(task, style)
 
 
 def _trainable_harness(config: RunConfig) -> Harness:
@@ -116,16 +128,22 @@ def bubblewrap(spec: SandboxSpec) -> Sandbox:
     return open_sandbox("bubblewrap", spec)
 
 
+def check_disk(folder: Path) -> None:
+    """Raise InfraError where the disk that `folder` is (or will be) on is too full for a run."""
+    there = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.is_dir())
+    free = shutil.disk_usage(there).free
+    if free < NEEDED_BYTES:
+        raise InfraError(
+            f"only {free >> 20} MB are free under {folder}", f"a run needs {NEEDED_BYTES >> 20} MB; free some space"
+        )
+
+
 async def check_machine(folder: Path) -> None:
     """Find out in a second what would otherwise fail every session minutes later.
 
     Raises InfraError where no sandbox can be started, or where the disk under `folder` is too full for a run.
     """
-    free = shutil.disk_usage(folder).free
-    if free < NEEDED_BYTES:
-        raise InfraError(
-            f"only {free >> 20} MB are free under {folder}", f"a run needs {NEEDED_BYTES >> 20} MB; free some space"
-        )
+    check_disk(folder)
     sandbox = bubblewrap(SandboxSpec())
     try:
         await sandbox.start()
@@ -147,12 +165,13 @@ async def open_stack(
     from harness_adapters.gateway import Gateway
 
     renderer = open_renderer(model_dir, config.model.chat_format)
-    engine = await asyncio.to_thread(
-        EmbeddedEngine,
-        model_dir,
-        max_batch=config.engine.max_batch,
-        prefix_cache_mb=config.engine.prefix_cache_mb,
-        threads=config.engine.threads,
+    engine = await _left_behind(
+        lambda: EmbeddedEngine(
+            model_dir,
+            max_batch=config.engine.max_batch,
+            prefix_cache_mb=config.engine.prefix_cache_mb,
+            threads=config.engine.threads,
+        )
     )
     async with (
         engine.serve() as url,
@@ -161,3 +180,27 @@ async def open_stack(
     ):
         runner = SessionRunner(harness, gateway, bubblewrap, config, context=engine.positions)
         yield Stack(config, model_dir, harness, renderer, engine, client, gateway, runner)
+
+
+async def _left_behind(work: Callable[[], EmbeddedEngine]) -> EmbeddedEngine:
+    """Run `work` in a thread that nobody waits for when this is cancelled: reading a model cannot be interrupted, and
+    Ctrl-C should not have to wait for it."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[EmbeddedEngine] = loop.create_future()
+
+    def settle(set_result: Callable[[], None]) -> None:
+        if not done.done():
+            set_result()
+
+    def run() -> None:
+        try:
+            engine = work()
+        except BaseException as error:  # noqa: BLE001 - carried over to the task that waits
+            told = partial(done.set_exception, error)
+        else:
+            told = partial(done.set_result, engine)
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(settle, told)
+
+    threading.Thread(target=run, name="load-model", daemon=True).start()
+    return await done

@@ -28,18 +28,17 @@ from harness_adapters.rollouts.session import SessionPlan, SessionRunner
 from harness_adapters.runs.directory import RunDirectory
 from harness_adapters.runs.progress import Progress
 from harness_adapters.runs.resuming import ResumingRunner
-from harness_adapters.runs.stack import Stack, bubblewrap, check_task_folder
+from harness_adapters.runs.stack import SPLITS, Stack, bubblewrap, check_task_folder
 from harness_adapters.tasks.format import Task, read_tasks
 from harness_adapters.tasks.sources.first_steps import OracleTurn, generate, oracle_turns
 
-SPLITS = ("train", "heldout", "unseen")
 STYLES = ("direct", "careful")
 
 
 def task_pools(run: RunDirectory) -> dict[str, list[Task]]:
     """The run's tasks by split: generated into `tasks/` once, or read from the folder the configuration names.
 
-    Raises TaskError for a directory that does not parse, ConfigError for a folder without a training pool.
+    Raises TaskError for a directory that does not parse, ConfigError for a folder that cannot hold the pools.
     """
     config = run.config.tasks
     if config.source == "first-steps":
@@ -48,7 +47,7 @@ def task_pools(run: RunDirectory) -> dict[str, list[Task]]:
             generate(source, seed=run.config.seed, train=config.train, heldout=config.heldout, unseen=config.unseen)
             run.mark_done("tasks")
     else:
-        check_task_folder(config)
+        check_task_folder(config, oracles=False)
         source = Path(config.source).expanduser()
     return {split: read_tasks(source / split) if (source / split).is_dir() else [] for split in SPLITS}
 
@@ -80,7 +79,8 @@ async def record_oracles(
         sample = next(rollout for rollout in rollouts if not rollout.solved)
         raise TaskError(
             f"only {len(solved)} of {len(plans)} oracle sessions solved their task",
-            f"first failure: {sample.task}: {sample.outcome} {sample.detail}",
+            f"first failure: {sample.task}: {sample.outcome}, ended by {sample.ended_by or 'nothing'}"
+            + (f": {sample.detail}" if sample.detail else ""),
         )
     run.mark_done("record", sessions=len(plans), ids=[rollout.id for rollout in solved])
     return solved

@@ -176,7 +176,13 @@ class Trainer:
         if packing.dropped:
             logger.warning("%s", ": ".join(_over_budget(rows, packing, self.config.max_unique_tokens)))
         if not packing.tries:
-            raise TrainingError("no row to train on", "every row was empty or longer than trainer.max_unique_tokens")
+            lengths = [len(row.token_ids) for row in rows if row.token_ids]
+            shortest = f"the shortest has {min(lengths)} tokens" if lengths else "all are empty"
+            raise TrainingError(
+                f"no row to train on: of {len(rows)}, {shortest}, and trainer.max_unique_tokens is "
+                f"{self.config.max_unique_tokens}",
+                "raise it, or shorten the sessions (session.context)",
+            )
         return packing
 
     def _refuse_bad(self, rows: Sequence[TrainRow]) -> None:

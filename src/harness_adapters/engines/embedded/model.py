@@ -25,6 +25,7 @@ from torch import Tensor
 
 from harness_adapters.engines.embedded.blas import dense
 from harness_adapters.engines.embedded.kv import KVShape
+from harness_adapters.engines.weights import EMBEDDED_ARCHITECTURES
 from harness_adapters.errors import EngineError
 
 GROUPS: dict[str, tuple[str, ...]] = {
@@ -90,9 +91,10 @@ def load_module(model_dir: Path) -> Any:
 def check_architecture(config: Any) -> None:
     """EngineError naming what the embedded engine does not compute."""
     hint = "serve this model with another engine, for example vLLM"
-    if config.model_type != "llama":
+    if config.model_type not in EMBEDDED_ARCHITECTURES:
+        known = ", ".join(EMBEDDED_ARCHITECTURES)
         raise EngineError(
-            f"the embedded engine does not serve the architecture {config.model_type!r}, only llama", hint
+            f"the embedded engine does not serve the architecture {config.model_type!r}, only {known}", hint
         )
     if config.hidden_act != "silu":
         raise EngineError(f"the embedded engine does not compute the activation {config.hidden_act!r}", hint)
