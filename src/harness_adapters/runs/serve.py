@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import time
 from pathlib import Path
@@ -39,8 +38,10 @@ def serve(path: Path, *, model: str, host: str, port: int, base_only: bool) -> i
     adapter, config = find_adapter(path, needed=not base_only)
     if model:
         config = config.model_copy(update={"model": config.model.model_copy(update={"path": model})})
-    with contextlib.suppress(KeyboardInterrupt):
+    try:
         asyncio.run(_serve(adapter.absolute(), config, host, port, base_only))
+    except KeyboardInterrupt:
+        print("stopped")
     return 0
 
 
