@@ -53,3 +53,7 @@ class RunError(HarnessAdaptersError):
 
 class TrainingError(HarnessAdaptersError):
     """Training cannot go on: non-finite loss, a checkpoint of another base, an adapter that is not served."""
+
+
+class SessionError(HarnessAdaptersError):
+    """A recorded session that cannot be read, or a file that holds none."""
