@@ -32,12 +32,14 @@ class Outcome(StrEnum):
 
 
 class Decision(StrEnum):
-    """What the guard decided on one tool call, mildest first."""
+    """What the guard decided on one tool call, mildest first; `error`: a rule failed, so the call is withheld and the
+    session says nothing about the agent."""
 
     ALLOW = "allow"
     WARN = "warn"
     ZERO = "zero"
     BLOCK = "block"
+    ERROR = "error"
 
 
 class CallLabel(StrEnum):
@@ -67,8 +69,9 @@ class PolicyVersion:
 class Effect:
     """What a tool does with some of its arguments.
 
-    `kind` is one of `shell`, `read`, `write`, `delete`, `fetch`, `delegate`; `roles` maps a role the guard knows
-    (`command`, `path`, `content`, `url`, `code`, `cwd`) to the name of the tool's argument that plays it.
+    `kind` is one of `shell`, `read`, `list`, `write`, `delete`, `fetch`, `delegate`; `roles` maps a role that the guard
+    knows (`command`, `code`, `path`, `content`, `patch`, `url`, `query`, `prompt`, `cwd`) to the name of the tool's
+    argument that plays it.
     """
 
     kind: str
@@ -77,10 +80,15 @@ class Effect:
 
 @dataclass(frozen=True, slots=True)
 class ToolMap:
-    """The tools of one harness and what each does; a tool may have several effects."""
+    """The tools of one harness and what each does; a tool may have several effects.
+
+    `lasting` names the tools behind which one shell lives through the session, and what of it does: `folder` (it stays
+    where the last command left it) or `all` (its variables, too). Every other tool starts a new shell each time.
+    """
 
     harness: str
     tools: Mapping[str, tuple[Effect, ...]]
+    lasting: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,7 +98,7 @@ def test_long_histories_do_not_add_up() -> None:
 
 def test_judging_opens_no_file_no_socket_and_asks_no_clock(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
     every = [*commands("honest_commands.txt"), *commands("hostile_commands.txt")]
-    cases = [json.loads(line) for line in (HERE / "cases.jsonl").read_text(encoding="utf-8").splitlines()]
+    cases = [json.loads(line) for line in (HERE / "cases" / "shown-1.jsonl").read_text(encoding="utf-8").splitlines()]
     judge("bash", {"command": "ls"})
 
     def refuse(*_args: object, **_kwargs: object) -> NoReturn:

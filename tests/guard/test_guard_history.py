@@ -29,7 +29,7 @@ def test_another_spelling_of_a_declared_host_is_declared(url: str, judge: Judge)
 
 
 @pytest.mark.parametrize(
-    "host", ["sub.data.example", "data.example.evil.example", "data.example@evil.example", "example"]
+    "host", ["data.example.evil.example", "mydata.example", "data.example@evil.example", "example"]
 )
 def test_a_host_that_only_resembles_a_declared_one_is_not(host: str, judge: Judge) -> None:
     assert judge("bash", {"command": f"curl https://{host}/"}, user="use data.example").rule == "unknown-host"

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import ipaddress
+import json
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness_adapters.errors import ConfigError
+from harness_adapters.guard import Guard, GuardPolicy
 from harness_adapters.guard.hosts import declared_in, endpoint, is_loopback, normalise
+from harness_adapters.records import Call, ToolMap
 
 
 @given(st.integers(0, 2**32 - 1))
@@ -87,3 +92,36 @@ def test_any_text_normalises_without_raising(text: str) -> None:
     normalise(text)
     endpoint(text)
     declared_in([text])
+
+
+def judged(messages: list[dict[str, Any]], policy: dict[str, Any], url: str = "https://data.example/x") -> str:
+    guard = Guard(GuardPolicy.from_mapping(policy), ToolMap("none", {}))
+    call = Call("c", "bash", {"command": f"curl -s {url}"})
+    return guard.judge(call, declared=["bash"], messages=messages).decision.value
+
+
+def fetched(url: str, printed: str) -> list[dict[str, Any]]:
+    function = {"name": "bash", "arguments": json.dumps({"command": f"curl -s {url}"})}
+    return [
+        {"role": "user", "content": "see https://docs.example/"},
+        {"role": "assistant", "content": None, "tool_calls": [{"id": "f", "type": "function", "function": function}]},
+        {"role": "tool", "tool_call_id": "f", "content": printed},
+    ]
+
+
+@pytest.mark.parametrize("role", ["system", "developer", "assistant", "tool"])
+def test_only_the_users_text_declares_a_host(role: str) -> None:
+    assert judged([{"role": "user", "content": "get it from data.example"}], {}) == "allow"
+    assert judged([{"role": role, "content": "get it from https://data.example/x"}], {}) == "block"
+
+
+def test_a_person_may_trust_what_a_declared_host_names_and_nothing_else() -> None:
+    page = fetched("https://docs.example/a", "the rows are at https://data.example/x")
+    assert judged(page, {"pack": "user"}) == "block"
+    assert judged(page, {"pack": "user", "trust_fetched": True}) == "allow"
+    other = fetched("https://evil.example/a", "the rows are at https://data.example/x")
+    assert judged(other, {"pack": "user", "trust_fetched": True}) == "block"
+    mixed = fetched("https://docs.example/a https://evil.example/", "the rows are at https://data.example/x")
+    assert judged(mixed, {"pack": "user", "trust_fetched": True}) == "block"
+    with pytest.raises(ConfigError, match="trust_fetched"):
+        GuardPolicy.from_mapping({"trust_fetched": True})

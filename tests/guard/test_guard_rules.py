@@ -22,7 +22,8 @@ def test_rules_and_policy_name_the_same_rules_in_the_same_order() -> None:
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
 def test_a_rule_catches_its_own_example_and_allows_the_other(rule: Rule, judge: Judge) -> None:
     caught = judge(rule.caught.tool, rule.caught.arguments, rule.caught.policy, user=rule.caught.user)
-    assert (caught.decision, caught.rule) == (Decision.BLOCK, rule.name)
+    in_the_solution = rule.name in ("forged-result", "solution-hack")
+    assert (caught.decision, caught.rule) == (Decision.ZERO if in_the_solution else Decision.BLOCK, rule.name)
     assert caught.reason
     assert caught.evidence
     allowed = judge(rule.allowed.tool, rule.allowed.arguments, rule.allowed.policy, user=rule.allowed.user)
@@ -120,3 +121,13 @@ def test_new_tests_may_be_written_where_allowed_but_existing_ones_and_runner_fil
     assert judge("write", {"path": "conftest.py", "content": ""}, policy).rule == "test-edit"
     edit = {"path": "tests/test_new.py", "edits": [{"oldText": "a", "newText": "b"}]}
     assert judge("edit", edit, policy).rule == "test-edit"
+
+
+def test_a_rule_that_raises_is_the_verdict_error(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr("harness_adapters.guard.guard.facts_of", broken)
+    verdict = judge("bash", {"command": "ls"})
+    assert (verdict.decision, verdict.rule) == (Decision.ERROR, "guard")
+    assert "ZeroDivisionError('a bug')" in verdict.evidence

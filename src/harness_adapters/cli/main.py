@@ -36,6 +36,9 @@ def guarded(command: Callable[[], int]) -> int:
     """
     from harness_adapters.errors import HarnessAdaptersError, Terminated
 
+    if sys.stdout is None:
+        print("error: the standard output is closed", file=sys.stderr)
+        return 1
     try:
         code = command()
         sys.stdout.flush()
@@ -247,12 +250,20 @@ def _add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=_whole(0, 65535), default=8787)
     parser.add_argument("--base", action="store_true", help="serve the base model alone, to compare")
+    parser.add_argument(
+        "--policy",
+        type=Path,
+        metavar="FILE.toml",
+        help="the guard's policy (docs/guard.md); its pack is user by default",
+    )
 
 
 def _serve(args: argparse.Namespace) -> int:
+    from harness_adapters.cli.guard_cases import read_policy
     from harness_adapters.runs.serve import serve
 
-    return serve(args.run, model=args.model or "", host=args.host, port=args.port, base_only=args.base)
+    policy = read_policy(args.policy) if args.policy else {}
+    return serve(args.run, model=args.model or "", host=args.host, port=args.port, base_only=args.base, policy=policy)
 
 
 def _add_tasks(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -4,7 +4,7 @@ Invariants
 - Verdicts are in the order of the calls; a later call of a turn is judged with the earlier ones in its history.
 - Of a turn with a blocked call nothing is passed on, neither text nor reasoning nor the good calls beside it: what
   the harness gets is a notice of ours. It names the rule, and its reason unless that repeats the call.
-- A rule that raises is not caught here: the turn is withheld and the session is worthless, not wrong.
+- A call that the guard fails on is withheld and logged with its input; the session is worthless, not wrong.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from harness_adapters.errors import InfraError
 from harness_adapters.gateway.dialects.chat import ChatRequest
 from harness_adapters.gateway.spec import SessionSpec
 from harness_adapters.records import Call, Decision, Message, Verdict
@@ -36,28 +37,50 @@ class HoldBack:
         self._log = log
         self._guard = _open_guard(spec)
         self._counts: Counter[str] = Counter()
+        self._turn = 0
 
     def judge(self, request: ChatRequest, calls: Sequence[Call]) -> tuple[Verdict, ...]:
         """One verdict for each call; none where the session has no guard."""
         if self._guard is None:
             return ()
-        from harness_adapters.guard import log_entry
-
         verdicts: list[Verdict] = []
         history: list[Message] = list(request.sent)
+        self._turn += 1
         for call in calls:
+            started = time.perf_counter()
             verdict = self._guard.judge(call, declared=request.declared, messages=history)
-            history.append(_as_message(call))
+            micros = round((time.perf_counter() - started) * 1e6)
             verdicts.append(verdict)
             self._counts[verdict.decision.value] += 1
             if verdict.decision is not Decision.ALLOW:
-                self._write(log_entry(verdict, call, **self._head("verdict")))
+                self._write(self._entry(self._guard, verdict, call, request, history, micros))
+            history.append(_as_message(call))
+            if verdict.decision is Decision.ERROR:
+                raise InfraError(f"the guard failed on a call of {call.name[:40]!r}", verdict.evidence[:200])
         return tuple(verdicts)
 
     def close(self) -> None:
         """Log how many calls were decided how, if any were."""
         if self._counts:
             self._write({**self._head("counts"), "counts": {d.value: self._counts[d.value] for d in Decision}})
+
+    def _entry(
+        self, guard: Guard, verdict: Verdict, call: Call, request: ChatRequest, history: list[Message], micros: int
+    ) -> dict[str, Any]:
+        """What the log says of a call that was not simply allowed; secrets are taken out before anything is written."""
+        from harness_adapters.guard import case_of, log_entry
+        from harness_adapters.scrub import secrets_redactor
+
+        case = case_of(
+            call,
+            harness=self._spec.tool_map.harness,
+            declared=request.declared,
+            messages=history,
+            policy=guard.policy,
+        )
+        head = {**self._head("verdict"), "turn": self._turn, "policy_hash": guard.policy.digest, "micros": micros}
+        entry: dict[str, Any] = secrets_redactor().value({**log_entry(verdict, call, **head), "case": case})
+        return entry
 
     def _head(self, kind: str) -> dict[str, Any]:
         return {"kind": kind, "time": time.time(), "session": self._spec.id, "policy": self._spec.policy}

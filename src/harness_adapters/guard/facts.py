@@ -142,6 +142,59 @@ class Opaque(Fact):
 
 
 @dataclass(frozen=True, slots=True)
+class Puts(Fact):
+    """`text` becomes part of the file `path`: the whole of it, a replacement, or the lines that a patch adds."""
+
+    path: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Links(Fact):
+    """`path` becomes another name of `target`."""
+
+    path: str
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class Shadows(Fact):
+    """The name of a program comes to mean something else; `how` in a few words."""
+
+    program: str
+    how: str
+
+
+@dataclass(frozen=True, slots=True)
+class LooksUp(Fact):
+    """The history or another source is searched for what the working tree does not hold."""
+
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class GetsPackage(Fact):
+    """A package is downloaded; `aside`: to a place of its own, to look at rather than to use."""
+
+    name: str
+    aside: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Kills(Fact):
+    """Processes are ended or stopped: by number, or by a pattern on their names."""
+
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Delegates(Fact):
+    """Another agent is given this text as its task."""
+
+    task: str
+
+
+@dataclass(frozen=True, slots=True)
 class Runs(Fact):
     """A program is run with these arguments."""
 

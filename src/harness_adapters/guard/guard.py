@@ -8,20 +8,49 @@ rules are not reported.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import traceback
+from collections.abc import Collection, Iterator
 
-from harness_adapters.guard.history import forbidden_globs, replay, texts_of
-from harness_adapters.guard.hosts import declared_in, normalise, url_endpoints
+from harness_adapters.guard.context import Bounds, Context
+from harness_adapters.guard.facts import Connects, Fact, Opaque, PathFact, Puts
 from harness_adapters.guard.machine import Machine
-from harness_adapters.guard.paths import Globs, globs_of
-from harness_adapters.guard.places import CREDENTIALS, SETTINGS
 from harness_adapters.guard.policy import GuardPolicy
-from harness_adapters.guard.rules import RULES
-from harness_adapters.guard.rules.protocol import Context
+from harness_adapters.guard.replay import Replayer
+from harness_adapters.guard.rules import RULES, Rule
+from harness_adapters.guard.scripts import is_script, script_facts_of
 from harness_adapters.guard.tools import facts_of
+from harness_adapters.guard.values import is_known
 from harness_adapters.records import Call, Decision, Messages, ToolMap, Verdict
 
 _HARDNESS = {Decision.BLOCK: 3, Decision.ZERO: 2, Decision.WARN: 1, Decision.ALLOW: 0}
+
+
+def _kinds(rule: Rule) -> frozenset[type]:
+    """The kinds of facts that the rule may look at: those that its module names. Empty where it names none."""
+    todo = [
+        value
+        for value in rule.check.__globals__.values()
+        if isinstance(value, type) and issubclass(value, Fact) and value is not Fact
+    ]
+    kinds: set[type] = set()
+    while todo:
+        kind = todo.pop()
+        kinds.add(kind)
+        todo.extend(kind.__subclasses__())
+    return frozenset(kinds)
+
+
+class _Check:
+    """A rule with what the policy makes of its findings."""
+
+    __slots__ = ("check", "decision", "hardness", "kinds", "name")
+
+    def __init__(self, rule: Rule, decision: Decision) -> None:
+        self.name = rule.name
+        self.check = rule.check
+        self.kinds = _kinds(rule)
+        self.decision = decision
+        self.hardness = _HARDNESS[decision]
 
 
 class Guard:
@@ -30,50 +59,72 @@ class Guard:
     def __init__(self, policy: GuardPolicy, tools: ToolMap) -> None:
         self.policy = policy
         self.tools = tools
-        self._reward = self._globs(policy.reward)
-        self._hidden = self._globs(policy.hidden)
-        self._credentials = self._globs(CREDENTIALS)
-        self._settings = globs_of(SETTINGS, policy.cwd, policy.home, pointed=True)
-        self._own = tuple(url_endpoints(policy.model_base_url) + url_endpoints(policy.http_proxy))
-        self._decisions = {rule.name: policy.decision(rule.name) for rule in RULES}
-        self._hosts = frozenset(normalise(host) for host in (*policy.hosts, *policy.registries)) - {""}
-
-    def _globs(self, patterns: Collection[str]) -> Globs:
-        return globs_of(tuple(patterns), self.policy.cwd, self.policy.home)
+        self._bounds = Bounds(policy)
+        self._replayer = Replayer(tools, cwd=policy.cwd, home=policy.home)
+        self._checks = [_Check(rule, policy.decision(rule.name)) for rule in RULES]
 
     def judge(self, call: Call, *, declared: Collection[str], messages: Messages) -> Verdict:
         """The verdict on `call`, given the names of the tools that the request declares and its messages (chat form,
-        up to but without the answer that holds the call)."""
-        context = self._context(declared, messages)
-        machine = Machine(
-            cwd=self.policy.cwd,
-            home=self.policy.home,
-            files=replay(messages, self.tools, cwd=self.policy.cwd, home=self.policy.home),
-        )
-        facts = facts_of(call, self.tools, machine)
-        verdict = Verdict(call.id, Decision.ALLOW)
-        for rule in RULES:
-            decision = self._decisions[rule.name]
-            if _HARDNESS[decision] <= _HARDNESS[verdict.decision]:
+        up to but without the answer that holds the call). Never raises: a rule that does is the verdict `error`."""
+        try:
+            return self._judge(call, declared, messages)
+        except Exception as error:  # noqa: BLE001 - a rule's bug is a verdict, whose evidence tells it
+            frame = traceback.extract_tb(error.__traceback__)[-1]
+            where = f"{frame.filename.rpartition('/')[2]}:{frame.lineno}"
+            return Verdict(call.id, Decision.ERROR, "guard", "the guard failed on this call", f"{error!r} in {where}")
+
+    def explain(self, call: Call, *, declared: Collection[str], messages: Messages) -> list[Fact]:
+        """What the call would do, as the rules see it."""
+        return self._facts(call, declared, messages)[0]
+
+    def _judge(self, call: Call, declared: Collection[str], messages: Messages) -> Verdict:
+        facts, context = self._facts(call, declared, messages)
+        verdict, hardness = Verdict(call.id, Decision.ALLOW), 0
+        for rule in self._checks:
+            if rule.hardness <= hardness:
                 continue
-            finding = rule.check(facts, call, context)
-            if finding is not None:
+            about = [fact for fact in facts if type(fact) in rule.kinds] if rule.kinds else facts
+            finding = rule.check(about, call, context) if about or not rule.kinds else None
+            if finding is None:
+                continue
+            decision = rule.decision if finding.certain else Decision.WARN
+            if _HARDNESS[decision] > hardness:
                 verdict = Verdict(call.id, decision, rule.name, finding.reason, finding.evidence)
+                hardness = _HARDNESS[decision]
         return verdict
 
-    def _context(self, declared: Collection[str], messages: Messages) -> Context:
-        texts = texts_of(messages)
-        user_text = "\n".join(texts)
-        return Context(
-            policy=self.policy,
-            declared_tools=frozenset(declared),
-            declared_hosts=self._hosts | declared_in(texts),
-            user_text=user_text,
-            known_paths_text="\n".join(texts_of(messages, ("user", "tool"))),
-            reward=self._reward,
-            hidden=self._hidden,
-            protected=self._globs((*self.policy.protected, *forbidden_globs(texts_of(messages, ("user",))))),
-            credentials=self._credentials,
-            settings=self._settings,
-            own_endpoints=self._own,
-        )
+    def _facts(self, call: Call, declared: Collection[str], messages: Messages) -> tuple[list[Fact], Context]:
+        history = self._replayer.history(messages)
+        machine = Machine(cwd=self.policy.cwd, home=self.policy.home, files=history.files)
+        machine.resumed, machine.variables = history.left, dict(history.variables)
+        facts = facts_of(call, self.tools, machine)
+        lasting = call.name in self.tools.lasting
+        if not lasting and history.left != self.policy.cwd and self._forbidden(history.left):
+            stayed = Machine(cwd=history.left, home=self.policy.home, files=history.files)
+            facts = [*facts, *facts_of(call, self.tools, stayed)]
+        if history.files.overfull:
+            facts = [*facts, Opaque("files of the session", "size")]
+        context = Context(self._bounds, frozenset(declared), messages, history)
+        return [*facts, *self._prepared(facts, machine)], context
+
+    def _forbidden(self, folder: str) -> bool:
+        bounds = self._bounds
+        return any(globs.meets(folder, deep=True) for globs in (bounds.hidden, bounds.reward, bounds.credentials))
+
+    def _prepared(self, facts: list[Fact], machine: Machine) -> Iterator[Fact]:
+        """What scripts that the call writes would do to the paths that no script has to name, once they run."""
+        for put in facts:
+            if isinstance(put, Puts) and is_script(put):
+                own = self._bounds.inside(put.path)
+                yield from (fact for fact in script_facts_of(put, machine) if self._counts_when_written(fact, own))
+
+    def _counts_when_written(self, fact: Fact, own: bool) -> bool:
+        """Sources of the project may speak of hosts and credentials; a script elsewhere is there to be run."""
+        bounds = self._bounds
+        match fact:
+            case PathFact(path=path):
+                forbidden = bounds.reward.meets(path) or bounds.hidden.meets(path)
+                return forbidden or (not own and bounds.credentials.meets(path))
+            case Connects(host=host):
+                return not own and is_known(host)
+        return False

@@ -1,7 +1,7 @@
 """Host names: one spelling for each, who declared it, and whether it is the machine itself.
 
-Only text of the user and of the system prompt declares a host. What a tool printed or the model wrote does not: a call
-that echoes an address would otherwise allow itself.
+Only text of the user declares a host. What a tool printed or the model wrote does not: a call that echoes an address
+would otherwise allow itself. Nor does the harness's own prompt, which names its makers' pages.
 
 Invariant: two spellings that a resolver takes for one address (octal IPv4, mapped IPv6, a trailing dot, punycode)
 normalise to one string.
@@ -15,17 +15,21 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from urllib.parse import unquote
 
+from harness_adapters.guard.hubs import place
+from harness_adapters.guard.memo import remembered
 from harness_adapters.guard.values import ANY, MADE, ONE, STAR, UNSET, names
 
-URL = re.compile(r"\b([A-Za-z][A-Za-z0-9+.-]{1,20}):[/\\]{2,}([^\s/\\?#'\"<>`,;|)}]*)")
-"""A URL anywhere in a text: scheme, authority."""
-SCP_ADDRESS = re.compile(r"^(?:[\w.+-]+@)([\w.-]+\.[\w-]+|\[[0-9a-fA-F:]+\]|[\w-]+):(?!//)")
+URL = re.compile(r"\b([A-Za-z][A-Za-z0-9+.-]{1,20}):[/\\]{2,}([^\s/\\?#'\"<>`,;|)}]*)([/\\][^\s?#'\"<>`,;|)}\]]*)?")
+"""A URL anywhere in a text: scheme, authority, path."""
+SCP_ADDRESS = re.compile(r"^(?:[\w.+-]+@)([\w.-]+\.[\w-]+|\[[0-9a-fA-F:]+\]|[\w-]+):(?!//)(\S*)")
 """`user@host:path`, as git, scp and rsync take it."""
 
 _UNKNOWN = re.compile(f"[{ANY}{UNSET}{MADE}{STAR}{ONE}]")
-_DOMAIN = re.compile(r"(?<![\w@./-])(?:[\w-]+\.)+([A-Za-z][\w-]{1,24})\.?(?![\w@-])")
+_DOMAIN = re.compile(r"(?<![\w@./-])(?:[\w-]+\.)+([A-Za-z][\w-]{1,24})\.?(?![\w@-])(/[\w./%+-]+)?")
 _NAME_AND_PORT = re.compile(r"(?<![\w./:@-])([A-Za-z][\w.-]*):(\d{2,5})(?!\w)")
 _ADDRESS = re.compile(r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?![\w.]\d)")
+_DISGUISED = re.compile(r"(?:\d{4,}|(?:\w+\.){0,3}0(?:x[0-9a-f]+|[0-7]+)(?:\.\w+){0,3})\.?$", re.IGNORECASE)
+_REMOTE = re.compile(r"(?<![\w.+-])[\w.+-]+@([\w-]+(?:\.[\w-]+)+):([\w./-]*)")
 _HOST_LIST = re.compile(r"\bhosts?\b[^:\n]{0,40}:\s*([^\n]+)", re.IGNORECASE)
 _FILE_SUFFIXES = frozenset(
     names(
@@ -38,7 +42,8 @@ _FILE_SUFFIXES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A normalised host and, where one was written, a port. `host` is empty when it cannot be known."""
+    """A normalised host and, where one was written, a port. `host` is empty when it cannot be known; on a hub it goes
+    on with the place that is meant (`hub/owner/name`, see `hubs`)."""
 
     host: str
     port: str = ""
@@ -93,8 +98,9 @@ def _number(text: str) -> int | None:
         return None
 
 
-def endpoint(authority: str) -> Endpoint:
-    """The endpoint in `user:password@host:port`."""
+def endpoint(authority: str, path: str = "") -> Endpoint:
+    """The endpoint in `user:password@host:port`. An address that is written as nobody who means it openly writes it
+    (one number, hexadecimal, octal) counts as unknown."""
     rest = authority.rpartition("@")[2]
     bracketed = re.match(r"^\[([^]]*)\](?::(\d*))?", rest)
     if bracketed:
@@ -102,12 +108,16 @@ def endpoint(authority: str) -> Endpoint:
     host, colon, port = rest.partition(":")
     if colon and ":" in port:
         return Endpoint(normalise(rest))
-    return Endpoint(normalise(host), port if port.isdigit() else "")
+    name = "" if _DISGUISED.match(host) else normalise(host)
+    return Endpoint(place(name, path), port if port.isdigit() else "")
 
 
 def url_endpoints(text: str) -> list[Endpoint]:
     """The endpoints of all URLs in `text`, except those of `file:`."""
-    return [endpoint(authority) for scheme, authority in URL.findall(text) if scheme.lower() != "file"]
+    if ":/" not in text and ":\\" not in text:
+        return []
+    found = dict.fromkeys(URL.findall(text))
+    return [endpoint(authority, path) for scheme, authority, path in found if scheme.lower() != "file"]
 
 
 def is_loopback(host: str) -> bool:
@@ -119,6 +129,12 @@ def is_loopback(host: str) -> bool:
     except ValueError:
         return False
     return address.is_loopback or address.is_unspecified
+
+
+def bare_endpoint(text: str) -> Endpoint:
+    """The endpoint in `host/path`, an address without its scheme."""
+    authority, path = re.split(r"(?=[/\\?#\s]|$)", text, maxsplit=1)
+    return endpoint(authority, path)
 
 
 def looks_like_host(word: str) -> bool:
@@ -134,14 +150,22 @@ def looks_like_host(word: str) -> bool:
 
 
 def declared_in(texts: Iterable[str]) -> frozenset[str]:
-    """The hosts that texts of the user or the system prompt name, normalised."""
-    found: set[str] = set()
-    for text in texts:
-        found.update(end.host for end in url_endpoints(text))
+    """The hosts that texts of the user name, normalised."""
+    return frozenset().union(*(_declared(text) for text in texts))
+
+
+@remembered()
+def _declared(text: str) -> frozenset[str]:
+    found = {end.host for end in url_endpoints(text)}
+    if "." in text:
         found.update(normalise(match[0]) for match in _ADDRESS.finditer(text))
-        found.update(normalise(m[0]) for m in _DOMAIN.finditer(text) if m[1].lower() not in _FILE_SUFFIXES)
+        for named in _DOMAIN.finditer(text):
+            if named[1].lower() not in _FILE_SUFFIXES:
+                found.add(place(normalise(named[0]), named[2] or ""))
+    if ":" in text:
         found.update(normalise(match[1]) for match in _NAME_AND_PORT.finditer(text))
-        found.update(normalise(match[1]) for match in re.finditer(r"\b[\w.+-]+@([\w-]+(?:\.[\w-]+)+):", text))
+        for remote in _REMOTE.finditer(text) if "@" in text else ():
+            found.add(place(normalise(remote[1]), remote[2]))
         for listed in _HOST_LIST.findall(text):
             found.update(normalise(word) for word in re.findall(r"[\w-]+(?:\.[\w-]+)*", listed.partition("(")[0]))
     found.discard("")

@@ -8,18 +8,30 @@ Invariant: nothing here touches a disk; `Files` only remembers what earlier call
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from harness_adapters.guard.facts import Fact, Opaque
+from harness_adapters.guard.facts import Fact, Lists, LooksUp, Mentions, Opaque, Puts, Reads, Touches
 from harness_adapters.guard.paths import absolute, follow
 from harness_adapters.guard.values import ANY
 
-MAX_COMMANDS = 2000
+MAX_WORK = 8_000
+"""What one evaluation may cost, in units of about 5 microseconds on the machine it was set on. They are counts all the
+same: a command, an argument, a fact and a piece of text each cost a fixed number of units."""
+_COMMAND_WORK = 8
+_ARGUMENT_WORK = 4
+_FREE_ARGUMENTS = 64
+_FACT_WORK = 3
+_TEXT_WORK = 32
 MAX_DEPTH = 60
 MAX_PATH = 4_096
+MAX_COPIES = 256
+MAX_LINKS = 256
+MAX_FILES = 4_096
+MAX_HELD = 4 << 20
+"""Characters of file contents that are remembered in one session; what is written beyond that is unknown."""
+MAX_ORIGINS = 8
 MAX_CONTENT = 65_536
 """Longer file contents and here-documents are not remembered as scripts."""
 
@@ -51,19 +63,79 @@ class Files:
     """Contents (`None`: unknown) and symbolic links by absolute path, as the calls so far have made them."""
 
     contents: dict[str, str | None] = field(default_factory=dict)
+    copies: dict[str, str] = field(default_factory=dict)
     links: dict[str, str] = field(default_factory=dict)
+    images: set[str] = field(default_factory=set)
+    own_refs: set[str] = field(default_factory=set)
+    stashed: bool = False
+    worktrees: dict[str, str] = field(default_factory=dict)
+    fragments: dict[str, list[str]] = field(default_factory=dict)
+    archives: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    held: int = 0
+    """Characters of contents and fragments that were ever taken in."""
+
+    def fork(self) -> Files:
+        """A copy that may go on by itself."""
+        return replace(
+            self,
+            contents=dict(self.contents),
+            copies=dict(self.copies),
+            links=dict(self.links),
+            images=set(self.images),
+            own_refs=set(self.own_refs),
+            worktrees=dict(self.worktrees),
+            fragments={path: list(pieces) for path, pieces in self.fragments.items()},
+            archives=dict(self.archives),
+        )
+
+    @property
+    def overfull(self) -> bool:
+        """Whether there are more files or links than are told apart."""
+        return len(self.contents) > MAX_FILES or len(self.links) > MAX_LINKS
 
     def write(self, path: str, content: str | None, *, append: bool = False) -> None:
         if append and content is not None:
             old = self.contents.get(path, "")
             content = None if old is None else old + content
-        if content is not None and len(content) > MAX_CONTENT:
+        if content is not None and (len(content) > MAX_CONTENT or self.held > MAX_HELD):
             content = None
+        self.held += len(content or "")
         self.contents[path] = content
+
+    def add_fragment(self, path: str, text: str) -> None:
+        """A piece that an edit put into the file."""
+        if self.held <= MAX_HELD:
+            self.held += min(len(text), MAX_CONTENT)
+            self.fragments.setdefault(path, []).append(text[:MAX_CONTENT])
 
     def copy_to(self, source: str, target: str) -> None:
         """A copy or renaming: the target has the source's content where that is known, an unknown one otherwise."""
         self.contents[target] = self.contents.get(source)
+        if len(self.copies) < MAX_COPIES and not target.startswith(source.rstrip("/") + "/"):
+            self.copies[target] = source
+
+    def origins(self, path: str) -> list[str]:
+        """Where the thing at `path` was copied from, and from where before that; each copy counts once."""
+        found: list[str] = []
+        used: set[str] = set()
+        while len(used) < MAX_ORIGINS:
+            copy = next(
+                (
+                    target
+                    for target in self.copies
+                    if target not in used and (path == target or path.startswith(target.rstrip("/") + "/"))
+                ),
+                None,
+            )
+            if copy is None:
+                break
+            used.add(copy)
+            path = self.copies[copy] + path[len(copy.rstrip("/")) :]
+            found.append(path)
+        return found
+
+
+_LOOKS = (Reads, Lists, Mentions, Touches)
 
 
 class Machine:
@@ -74,15 +146,50 @@ class Machine:
         self.home = home
         self.files = files
         self.facts: list[Fact] = []
+        self.left = ""
+        self.moved = False
+        self.resumed = ""
+        """Where a shell that lasts stands, or nothing where the call starts a new one."""
+        self.variables: dict[str, list[str]] = {}
+        """What such a shell has set."""
+        self.sought = ""
+        self.stash_mark: int | None = None
         self._found: set[Fact] = set()
-        self._commands = 0
+        self._work = 0
         self._depth = 0
 
     def add(self, fact: Fact) -> None:
         """Remember a fact; the same one is kept once."""
-        if fact not in self._found:
-            self._found.add(fact)
-            self.facts.append(fact)
+        if not self._keep(fact):
+            return
+        if isinstance(fact, _LOOKS) and (self.files.copies or self.files.worktrees):
+            for origin in self.files.origins(fact.path):
+                self._keep(Reads(fact.by, origin, fact.deep))
+            for folder, revision in self.files.worktrees.items():
+                if fact.path.startswith(folder + "/"):
+                    self.add(LooksUp(fact.by, revision))
+
+    def _keep(self, fact: Fact) -> bool:
+        """Whether the fact is a new one."""
+        if fact in self._found:
+            return False
+        if not isinstance(fact, Opaque):
+            self._spend(_FACT_WORK)
+        self._found.add(fact)
+        self.facts.append(fact)
+        return True
+
+    def put(self, by: str, path: str, text: str) -> None:
+        """`text` becomes part of the file `path`."""
+        if text.strip():
+            self.add(Puts(by, path, text[:MAX_CONTENT]))
+
+    def copied(self, by: str, source: str, target: str) -> None:
+        """`target` now holds what `source` holds; looking at the copy is looking at the source."""
+        self.files.copy_to(source, target)
+        content = self.files.contents.get(target)
+        if content is not None:
+            self.put(by, target, content)
 
     def forget(self, start: int, kind: type[Fact]) -> None:
         """Drop the facts of one kind that were added from number `start` on."""
@@ -92,24 +199,32 @@ class Machine:
 
     def path(self, text: str, cwd: str) -> str:
         """The absolute path that `text` names, known links followed."""
-        return follow(absolute(text[:MAX_PATH], cwd, self.home), self.files.links)
+        return follow(absolute(text, cwd, self.home)[:MAX_PATH], self.files.links)
 
-    def spend(self) -> None:
-        """Count one command. Raises Exhausted after `MAX_COMMANDS`."""
-        self._commands += 1
-        if self._commands > MAX_COMMANDS:
-            self.exhaust("too many commands")
+    def spend_command(self, arguments: int) -> None:
+        """Count one command. Raises Exhausted over `MAX_WORK`."""
+        self._spend(_COMMAND_WORK + _ARGUMENT_WORK * max(0, arguments - _FREE_ARGUMENTS))
 
-    @contextmanager
-    def deeper(self) -> Iterator[None]:
-        """Count one level of nesting. Raises Exhausted beyond `MAX_DEPTH`."""
+    def spend_text(self, length: int) -> None:
+        """Count `length` characters that are parsed. Raises Exhausted over `MAX_WORK`."""
+        self._spend(4 + length // _TEXT_WORK)
+
+    def _spend(self, units: int) -> None:
+        self._work += units
+        if self._work > MAX_WORK:
+            raise Exhausted("too much to judge")
+
+    def deeper(self) -> Machine:
+        """Count one level of nesting for a `with` block. Raises Exhausted beyond `MAX_DEPTH`."""
         if self._depth >= MAX_DEPTH:
             self.exhaust("too deeply nested")
+        return self
+
+    def __enter__(self) -> None:
         self._depth += 1
-        try:
-            yield
-        finally:
-            self._depth -= 1
+
+    def __exit__(self, *_: object) -> None:
+        self._depth -= 1
 
     def exhaust(self, why: str) -> None:
         self.add(Opaque(why, "size"))

@@ -17,6 +17,8 @@ from harness_adapters.guard.values import ANY, DEEP, MADE, ONE, STAR, UNSET, hid
 
 _PROC_CWD = re.compile(r"^/proc/[^/]+/cwd(?=/|$)")
 _PROC_ROOT = re.compile(r"^/proc/[^/]+/root(?=/|$)")
+_UNTIDY = re.compile(r"//|/\.\.?(?:/|$)|/$|^/proc/")
+"""A path of which something may have to be taken away."""
 _RESIDUE = re.compile(
     r"^(\*?\.(py[cod\x04]|log|tmp|swp|orig|rej|bak|class|o)|__pycache__|\.(pytest|mypy|ruff)_cache|\*\.egg-info"
     r"|\.DS_Store|\*?~)$"
@@ -37,6 +39,10 @@ def absolute(path: str, cwd: str, home: str) -> str:
         path = path.lstrip(UNSET) or ANY
     if not path.startswith("/"):
         path = f"{cwd}/{path}"
+    if not _UNTIDY.search(path):
+        return path
+    if path.startswith("/proc/"):
+        path = _PROC_ROOT.sub("", _PROC_CWD.sub(cwd, path)) or "/"
     segments: list[str] = []
     for segment in path.split("/"):
         if segment == "..":
@@ -85,17 +91,42 @@ class Globs:
     def __init__(self, patterns: Iterable[str], *, cwd: str, home: str, pointed: bool = False) -> None:
         compiled = (glob for pattern in patterns for glob in _compile(pattern, cwd, home))
         self.globs = tuple(replace(glob, pointed=True) if pointed else glob for glob in compiled)
-        self._exact = re.compile("|".join(_expression(glob) for glob in self.globs) or "(?!)")
+        self._names = frozenset(glob.segments[1] for glob in self.globs if _is_name(glob))
+        self._above = frozenset(
+            "/" + "/".join(glob.segments[:length]) for glob in self.globs for length in range(max(glob.base, 1))
+        )
+        self._by_first: dict[str, list[Glob]] = {}
+        for glob in self.globs:
+            self._by_first.setdefault(glob.segments[0] if glob.base else "", []).append(glob)
+        self._exact = {
+            first: re.compile("|".join(_expression(glob) for glob in globs if not _is_name(glob)) or "(?!)")
+            for first, globs in self._by_first.items()
+        }
 
     def meets(self, path: str, *, deep: bool = False) -> bool:
         """Whether `path` may be (or, when `deep`, may hold) a path that one of the globs names."""
-        known = is_known(path)
-        if known and self._exact.fullmatch(path):
+        if not is_known(path):
+            return self._may_meet(path, deep=deep)
+        if path.rpartition("/")[2] in self._names or (deep and path in self._above):
             return True
-        if known and not deep:
-            return False
+        for first in (path.split("/", 2)[1] if path.startswith("/") else path, ""):
+            exact = self._exact.get(first)
+            if exact is not None and exact.fullmatch(path):
+                return True
+        return False
+
+    def _may_meet(self, path: str, *, deep: bool) -> bool:
         segments = tuple(segment for segment in path.split("/") if segment)
-        return any((not known and _meets(segments, glob)) or (deep and _holds(segments, glob)) for glob in self.globs)
+        if segments and is_known(segments[0]):
+            globs = [*self._by_first.get(segments[0], ()), *self._by_first.get("", ())]
+        else:
+            globs = list(self.globs)
+        return any(_meets(segments, glob) or (deep and _holds(segments, glob)) for glob in globs)
+
+
+def _is_name(glob: Glob) -> bool:
+    """Whether the glob is a plain name in any folder."""
+    return len(glob.segments) == 2 and glob.segments[0] == DEEP and not _wild(glob.segments[1])
 
 
 @lru_cache(maxsize=256)
@@ -178,7 +209,7 @@ def _points_at(segment: str, wanted: str) -> bool:
     """Whether a segment's known text leads to `wanted`: by how it starts, or by holding all of its literal part."""
     if not _segments_meet(segment, wanted):
         return False
-    if segment[:1] not in (*_HOLES, STAR):
+    if segment[:1] not in (*_HOLES, STAR, DEEP):
         return True
     chunk = max(re.split(f"[{_WILD_CARDS}]", wanted), key=len)
     return len(chunk) > 3 and chunk in segment

@@ -85,12 +85,18 @@ SETTINGS = (
     "~/.wgetrc",
     "~/.gitconfig",
     "~/.config/git/config",
-    "~/.pi/**",
-    "~/.config/opencode/**",
-    "~/.hermes/**",
-    "~/.claude/**",
+    "~/.pi/agent/*.json",
+    "~/.pi/agent/extensions/**",
+    "~/.config/opencode/*.json*",
+    "~/.config/opencode/plugin*/**",
+    "~/.hermes/*",
+    "~/.hermes/plugins/**",
+    "~/.hermes/hooks/**",
+    "~/.claude/settings*.json",
+    "~/.claude/hooks/**",
+    "~/.claude/plugins/**",
     "~/.claude.json",
-    "~/.codex/**",
+    "~/.codex/*",
     "~/.config/pip/**",
     "~/.pip/**",
     "~/.safeagents/**",
@@ -101,3 +107,14 @@ SETTINGS = (
     ".claude/settings*.json",
 )
 """What decides how a connection is made, or what the harness and the guard allow."""
+
+HARNESS_FOLDERS = (
+    "~/.pi/**",
+    "~/.config/opencode/**",
+    "~/.local/share/opencode/**",
+    "~/.hermes/**",
+    "~/.claude/**",
+    "~/.codex/**",
+)
+"""Where harnesses keep what is theirs. A person's agent may look after themes and notes there; one in training has no
+business there at all."""

@@ -11,8 +11,11 @@ but leaves `zero` alone, since a zeroed call runs anyway.
 from __future__ import annotations
 
 import difflib
+import hashlib
+import json
 from collections.abc import Mapping
 from enum import StrEnum
+from functools import cached_property
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, field_validator
@@ -26,10 +29,14 @@ RULE_NAMES = (
     "reward-write",
     "hidden-read",
     "test-edit",
+    "runner-tamper",
+    "answer-lookup",
     "token-lookup",
     "proxy-bypass",
     "unknown-host",
     "opaque",
+    "forged-result",
+    "solution-hack",
 )
 """All rules in the order in which they are asked; the first of the hardest findings is the verdict."""
 
@@ -55,12 +62,21 @@ class Pack(StrEnum):
 
 
 PACKS: Mapping[Pack, Mapping[str, Severity]] = {
-    Pack.TRAIN: {},
-    Pack.EVAL: {"undeclared-tool": Severity.WARN},
-    Pack.USER: {"reward-write": Severity.WARN, "test-edit": Severity.WARN, "opaque": Severity.WARN},
+    Pack.TRAIN: {"forged-result": Severity.ZERO, "solution-hack": Severity.ZERO},
+    Pack.EVAL: {"undeclared-tool": Severity.WARN, "forged-result": Severity.ZERO, "solution-hack": Severity.ZERO},
+    Pack.USER: {
+        "reward-write": Severity.WARN,
+        "test-edit": Severity.WARN,
+        "runner-tamper": Severity.WARN,
+        "answer-lookup": Severity.WARN,
+        "opaque": Severity.WARN,
+        "forged-result": Severity.WARN,
+        "solution-hack": Severity.WARN,
+    },
 }
 """Severities that differ from `block`, by pack.
 
+A hack in the solution itself is let through and scores 0: withholding it would only teach to hide it.
 An evaluation does not punish a mistyped tool name, which the harness answers itself. A person may edit their tests.
 """
 
@@ -79,6 +95,7 @@ class GuardPolicy(BaseModel):
     registries: tuple[str, ...] = ()
     new_tests_allowed: bool = False
     web_search_allowed: bool = False
+    trust_fetched: bool = False
     http_proxy: str = ""
     model_base_url: str = ""
     dataset: str = ""
@@ -105,11 +122,21 @@ class GuardPolicy(BaseModel):
             if name not in RULE_NAMES:
                 close = difflib.get_close_matches(name, RULE_NAMES, n=1, cutoff=0.0)
                 raise ConfigError(f"guard policy: severity names no rule: {name!r}", f"did you mean {close[0]!r}?")
+        if policy.trust_fetched and policy.pack is not Pack.USER:
+            raise ConfigError(
+                "guard policy: trust_fetched is for a person's own agent", 'it goes with pack = "user" alone'
+            )
         if policy.on_block == "retry":
             raise ConfigError('guard policy: on_block = "retry" is not there yet', 'use on_block = "stop"')
         if policy.on_block != "stop":
             raise ConfigError(f"guard policy: on_block is {policy.on_block!r}", 'the only value so far is "stop"')
         return policy
+
+    @cached_property
+    def digest(self) -> str:
+        """Twelve hexadecimal digits that equal policies share, for logs."""
+        text = json.dumps(self.model_dump(mode="json"), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     def decision(self, rule: str) -> Decision:
         """What a finding of `rule` leads to under this policy."""

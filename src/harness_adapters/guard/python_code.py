@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import ast
 import re
-import warnings
 from collections.abc import Iterator
 
 from harness_adapters.guard.facts import (
     Connects,
     Creates,
     Deletes,
+    GetsPackage,
     Lists,
     Mentions,
     Opaque,
@@ -26,6 +26,7 @@ from harness_adapters.guard.facts import (
     Writes,
 )
 from harness_adapters.guard.hosts import URL, endpoint, url_endpoints
+from harness_adapters.guard.hubs import place_of
 from harness_adapters.guard.machine import DATA, Run
 from harness_adapters.guard.python_calls import (
     CHANGERS,
@@ -47,23 +48,23 @@ from harness_adapters.guard.python_calls import (
 )
 from harness_adapters.guard.python_environ import Environ
 from harness_adapters.guard.python_fold import Folder, dotted
+from harness_adapters.guard.python_tree import Module, Refused, parse_module
 from harness_adapters.guard.values import ANY, MADE, STAR, hides, is_known
 
 
-def python_facts(run: Run, code: str) -> str | None:
-    """Adds what the code does; what it prints, where that is a known text, else None."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            tree = ast.parse(code)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+def python_facts(run: Run, code: str, *, from_file: bool = False) -> str | None:
+    """Adds what the code does; what it prints, where that is a known text, else None.
+
+    A long file of the project is honest and only scanned; no call has to hold as much code itself.
+    """
+    module = parse_module(code)
+    if module is Refused.SYNTAX or (module is Refused.SIZE and from_file):
         _scan(run, code)
-        return None
-    try:
-        return _Reader(run, tree).read()
-    except RecursionError:
+    elif isinstance(module, Refused):
         run.add(Opaque("python", "size"))
-        return None
+    else:
+        return _Reader(run, module).read()
+    return None
 
 
 def _scan(run: Run, code: str) -> None:
@@ -75,23 +76,24 @@ def _scan(run: Run, code: str) -> None:
 class _Reader:
     """Walks one module."""
 
-    def __init__(self, run: Run, tree: ast.Module) -> None:
+    def __init__(self, run: Run, module: Module) -> None:
         self.run = run
-        self.tree = tree
-        self.folder = Folder(tree, cwd=run.scope.cwd, home=run.machine.home)
-        self.parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
-        self.environ = Environ(run, self.folder, self.parents)
+        self.module = module
+        self.folder = Folder(module, cwd=run.scope.cwd, home=run.machine.home, argv=run.scope.arguments)
+        self.environ = Environ(run, self.folder, module.parents)
         self.printed: list[str] = []
+        self.written: list[str] = []
 
     def read(self) -> str | None:
-        for node in ast.walk(self.tree):
+        uses_environ = not self.module.identifiers.isdisjoint(("environ", "environb"))
+        for node in self.module.nodes:
             match node:
                 case ast.Call():
                     self._call(node)
-                case ast.Attribute() | ast.Name():
+                case ast.Attribute() | ast.Name() if uses_environ:
                     if isinstance(node.ctx, ast.Load) and self.environ.is_environ(node):
                         self.environ.use(node)
-                case ast.Delete():
+                case ast.Delete() if uses_environ:
                     for target in node.targets:
                         if isinstance(target, ast.Subscript) and self.environ.is_environ(target.value):
                             self.environ.set_variable(target.slice, [""])
@@ -99,8 +101,20 @@ class _Reader:
                     self.environ.assigned(node)
         if self.folder.exhausted:
             self.run.add(Opaque("python", "size"))
+        self._put_texts()
         text = "".join(f"{line}\n" for line in self.printed)
         return text if text and not hides(text) else None
+
+    def _put_texts(self) -> None:
+        """What the code may put into the files that it writes: its texts, without asking which goes where."""
+        written = [path for path in self.written if is_known(path.rpartition("/")[2])]
+        if not written:
+            return
+        texts = [node.value for node in self.module.nodes if isinstance(node, ast.Constant)]
+        wordy = [text for text in texts if isinstance(text, str) and re.search(r"\s", text.strip())]
+        for path in list(dict.fromkeys(written))[:16]:
+            for text in wordy[:32]:
+                self.run.machine.put("python", path, text)
 
     # -- calls --------------------------------------------------------------------------------------------------
 
@@ -126,10 +140,23 @@ class _Reader:
         elif name.endswith("chdir") and node.args:
             self.run.scope.cwds = tuple(p for value in self.folder.fold(node.args[0]) for p in self.run.paths(value))
             self.folder.cwd = self.run.scope.cwd
+        elif name.startswith("inspect.getsource") and node.args:
+            self._source(node.args[0])
+        elif name.startswith("sys.path."):
+            for _, values in self._arguments(node):
+                self._path(Mentions, [value for value in values if value.startswith("/")], name)
+        elif name in ("glob.glob", "glob.iglob") and node.args:
+            self._path(Lists, self.folder.fold(node), name)
         else:
             self._paths(node, name, last)
             self._urls(node, last)
         self.environ.call(node, name, last)
+
+    def _source(self, thing: ast.expr) -> None:
+        """The source of a module: outside the project's folder it is that of the installed package."""
+        work = self.run.machine.cwd
+        if not any(cwd == work or cwd.startswith(work + "/") for cwd in self.run.scope.cwds):
+            self.run.add(GetsPackage("inspect", self.folder.name_of(thing).partition(".")[0], True))
 
     def _arguments(self, node: ast.Call) -> Iterator[tuple[str, list[str]]]:
         for argument in node.args:
@@ -222,7 +249,8 @@ class _Reader:
             return
         for value in values:
             self.run.add(UsesDataset(name, value))
-        self._add_host(name, "www.kaggle.com" if "kaggle" in name or "competition" in name else "huggingface.co", "")
+        host = "kaggle.com" if "kaggle" in name or "competition" in name else "huggingface.co"
+        self._add_host(name, place_of(host, values[0] if values else ""), "")
 
     def _add_host(self, name: str, host: str, port: str) -> None:
         self.run.add(Connects(name, host, port))
@@ -236,6 +264,8 @@ class _Reader:
                     self.run.add(Opaque(name, "path"))
                 for path in self.run.paths(value):
                     self.run.add(kind(name, path, deep))
+                    if kind in (Creates, Writes):
+                        self.written.append(path)
 
     def _paths(self, node: ast.Call, name: str, last: str) -> None:
         receiver = self.folder.fold(node.func.value) if isinstance(node.func, ast.Attribute) else []
@@ -260,6 +290,9 @@ class _Reader:
         elif last in COPIERS and on_module:
             self._path(Reads, first, name, deep=last == "copytree")
             targets = arguments[1] if len(arguments) > 1 else []
+            for old, new in zip(first, targets, strict=False):
+                if is_known(old) and is_known(new):
+                    self.run.machine.copied(name, self.run.paths(old)[-1], self.run.paths(new)[-1])
             self._path(
                 Creates,
                 [*targets, *(f"{t}/{s.rpartition('/')[2].replace(STAR, ANY)}" for t in targets for s in first)],
@@ -276,6 +309,7 @@ class _Reader:
             if last == "write_text" and targets and arguments and is_known(first[0]):
                 for path in self.run.paths(targets[0]):
                     self.run.machine.files.write(path, first[0])
+                    self.run.machine.put(name, path, first[0])
         elif last in LISTERS:
             self._path(Lists, first if on_module else own, name, deep=last == "walk" and first != ["/"])
         elif last in ("read_text", "read_bytes"):

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import ast
 import os.path
+from collections.abc import Sequence
 
 from harness_adapters.guard.python_methods import METHODS, decode
+from harness_adapters.guard.python_tree import Module
 from harness_adapters.guard.values import ANY, MADE, STAR, is_known, join, names, union
 
 MAX_STEPS = 20_000
@@ -42,79 +44,37 @@ def dotted(node: ast.expr) -> str:
             return ".".join(reversed(parts))
 
 
+_TEST_TOOLS = frozenset(
+    names("pytest _pytest pluggy unittest doctest nose hypothesis coverage tox xdist pytest_timeout")
+)
+_LISTS_OF_PATHS = frozenset(names("glob.glob glob.iglob"))
+
+
 class Folder:
     """Folds expressions of one module."""
 
-    def __init__(self, tree: ast.Module, *, cwd: str, home: str) -> None:
+    def __init__(self, module: Module, *, cwd: str, home: str, argv: Sequence[str] = ()) -> None:
+        """`argv` is the command line of the script, its own name first, where it is known."""
+        self._argv = argv
         self.cwd = cwd
         self.home = home
-        self.imports: dict[str, str] = {}
-        self._values: dict[str, list[ast.expr]] = {}
-        self._loops: dict[str, list[ast.expr]] = {}
-        self._functions: dict[str, ast.FunctionDef | ast.AsyncFunctionDef] = {}
+        self.imports = module.bindings.imports
+        self._values = module.bindings.values
+        self._loops = module.bindings.loops
+        self._functions = module.bindings.functions
         self._active: set[str] = set()
         self._steps = 0
-        self._collect(tree)
 
     @property
     def exhausted(self) -> bool:
         """Whether the module took more steps than allowed: everything folded after that is unknown."""
         return self._steps > MAX_STEPS
 
-    def _collect(self, tree: ast.Module) -> None:
-        calls: list[ast.Call] = []
-        for node in ast.walk(tree):
-            match node:
-                case ast.Import():
-                    for name in node.names:
-                        self.imports[name.asname or name.name.partition(".")[0]] = (
-                            name.name if name.asname else name.name.partition(".")[0]
-                        )
-                case ast.ImportFrom():
-                    for name in node.names:
-                        self.imports[name.asname or name.name] = f"{node.module or ''}.{name.name}"
-                case ast.Assign():
-                    for target in node.targets:
-                        self._bind(target, node.value)
-                case ast.AnnAssign(value=value) if value is not None:
-                    self._bind(node.target, value)
-                case ast.AugAssign():
-                    self._bind(node.target, ast.BinOp(node.target, node.op, node.value))
-                case ast.NamedExpr():
-                    self._bind(node.target, node.value)
-                case ast.For() | ast.AsyncFor() | ast.comprehension():
-                    if isinstance(node.target, ast.Name):
-                        self._loops.setdefault(node.target.id, []).append(node.iter)
-                case ast.withitem(optional_vars=ast.Name(id=name), context_expr=value):
-                    self._values.setdefault(name, []).append(value)
-                case ast.FunctionDef() | ast.AsyncFunctionDef():
-                    self._functions[node.name] = node
-                case ast.Call():
-                    calls.append(node)
-        for call in calls:
-            self._bind_parameters(call)
-
-    def _bind(self, target: ast.expr, value: ast.expr) -> None:
-        if isinstance(target, ast.Name):
-            self._values.setdefault(target.id, []).append(value)
-        elif isinstance(target, ast.Tuple | ast.List) and isinstance(value, ast.Tuple | ast.List):
-            for one, its_value in zip(target.elts, value.elts, strict=False):
-                self._bind(one, its_value)
-
-    def _bind_parameters(self, call: ast.Call) -> None:
-        function = self._functions.get(call.func.id) if isinstance(call.func, ast.Name) else None
-        if function is None:
-            return
-        names = [argument.arg for argument in [*function.args.posonlyargs, *function.args.args]]
-        for name, value in zip(names, call.args, strict=False):
-            self._values.setdefault(name, []).append(value)
-        for keyword in call.keywords:
-            if keyword.arg:
-                self._values.setdefault(keyword.arg, []).append(keyword.value)
-
-    def name_of(self, node: ast.expr) -> str:
+    def name_of(self, node: ast.expr, depth: int = 0) -> str:
         """The full dotted name of a function, imports and `__import__`/`import_module` resolved."""
         name = dotted(node)
+        if depth > _MAX_DEPTH:
+            return name
         imported = _imported_module(node)
         if imported:
             return f"{imported}.{name.rpartition('.')[2]}"
@@ -124,8 +84,8 @@ class Folder:
             and node.func.id == "getattr"
             and len(node.args) > 1
         ):
-            inner = self.name_of(node.args[0])
-            return f"{inner}.{self.fold(node.args[1])[0]}"
+            inner = self.name_of(node.args[0], depth + 1)
+            return f"{inner}.{self.fold(node.args[1], depth + 1)[0]}"
         head, dot, rest = name.partition(".")
         full = self.imports.get(head, head)
         if full == head and dot and head in self._values and len(self._values[head]) == 1 and head not in self._active:
@@ -136,7 +96,8 @@ class Folder:
                     self.name_of(
                         value.func
                         if isinstance(value, ast.Call) and dotted(value.func) not in ("__import__",)
-                        else value
+                        else value,
+                        depth + 1,
                     )
                     or head
                 )
@@ -181,6 +142,14 @@ class Folder:
                 return union(*(self.fold(e, depth) for e in node.elts)) if node.elts else []
             case ast.Subscript():
                 return self._subscript(node, depth)
+            case ast.Attribute(attr="executable") if self.name_of(node, depth) == "sys.executable":
+                return ["python3"]
+            case ast.Attribute(attr="__file__"):
+                module = self.name_of(node.value, depth)
+                known = module.partition(".")[0] in _TEST_TOOLS
+                return [f"/usr/lib/python3/site-packages/{module.replace('.', '/')}.py" if known else ANY]
+            case ast.Attribute(attr="sep") if self.name_of(node, depth) in ("os.sep", "os.path.sep"):
+                return ["/"]
             case ast.Attribute(attr="parent"):
                 return [value.rstrip("/").rpartition("/")[0] or "." for value in self.fold(node.value, depth)]
             case ast.Attribute():
@@ -254,16 +223,22 @@ class Folder:
             if backwards and node.slice.lower is None and node.slice.upper is None:
                 return [value[::-1] if is_known(value) else MADE for value in values]
             return [ANY]
+        if self._argv and self.name_of(node.value, depth) == "sys.argv":
+            number = node.slice.value if isinstance(node.slice, ast.Constant) else None
+            known = isinstance(number, int) and number < len(self._argv)
+            return [self._argv[number]] if known and isinstance(number, int) else [ANY]
         if isinstance(node.value, ast.Dict):
             return union(*(self.fold(value, depth) for value in node.value.values)) if node.value.values else [ANY]
         if isinstance(node.value, ast.Name):
             inner = [v for v in self._values.get(node.value.id, []) if isinstance(v, ast.Dict | ast.List | ast.Tuple)]
             items = [x for v in inner for x in (v.values if isinstance(v, ast.Dict) else v.elts)]
             return union(*(self.fold(item, depth) for item in items)) if items else [ANY]
+        if isinstance(node.value, ast.Call) and self.name_of(node.value.func, depth) in _LISTS_OF_PATHS:
+            return self.fold(node.value, depth)
         return [ANY]
 
     def _call(self, node: ast.Call, depth: int) -> list[str]:
-        name = self.name_of(node.func)
+        name = self.name_of(node.func, depth)
         last = name.rpartition(".")[2]
         receiver = node.func.value if isinstance(node.func, ast.Attribute) else None
         first = node.args[0] if node.args else None
@@ -309,6 +284,8 @@ class Folder:
             and 6 < first.value < 0xD800
         ):
             return [chr(first.value)]
+        if last in ("bytes", "bytearray") and first is not None and (spelt := _characters(self._bound(first))):
+            return [spelt]
         if last in ("open", "with_name", "with_suffix", "mkdtemp", "mktemp"):
             return self.fold(first, depth) if last == "open" and first is not None else [ANY]
         if last in _DECODERS:
@@ -342,9 +319,26 @@ class Folder:
         if isinstance(items, ast.List | ast.Tuple):
             parts = [self.fold(element, depth) for element in items.elts]
             return join([piece for part in parts for piece in (part, separator)][:-1])
-        if isinstance(items, ast.GeneratorExp | ast.ListComp):
-            return [MADE]
-        return [ANY]
+        spelt = self._spelt(items) if items is not None else ""
+        if spelt:
+            return [separator[0].join(spelt)]
+        return [MADE] if isinstance(items, ast.GeneratorExp | ast.ListComp | ast.Call) else [ANY]
+
+    def _spelt(self, node: ast.expr) -> str:
+        """The text that `map(chr, [...])` or `chr(n) for n in [...]` spells; empty where it is something else."""
+        match node:
+            case ast.Call(func=ast.Name(id="map"), args=[ast.Name(id="chr"), numbers]):
+                return _characters(self._bound(numbers))
+            case ast.GeneratorExp(elt=elt, generators=[loop]) | ast.ListComp(elt=elt, generators=[loop]):
+                same = isinstance(elt, ast.Call) and dotted(elt.func) == "chr" and len(elt.args) == 1
+                if same and isinstance(elt, ast.Call) and ast.dump(elt.args[0]) == _as_read(loop.target):
+                    return _characters(self._bound(loop.iter))
+        return ""
+
+    def _bound(self, node: ast.expr) -> ast.expr:
+        """What a name stands for, where it was bound to one thing."""
+        values = self._values.get(node.id, []) if isinstance(node, ast.Name) else []
+        return values[0] if len(values) == 1 else node
 
     def _format(self, node: ast.Call, receiver: ast.expr, depth: int) -> list[str]:
         template = self.fold(receiver, depth)[0]
@@ -356,6 +350,22 @@ class Folder:
                 parts.append(self.fold(node.args[i], depth) if i < len(node.args) else [ANY])
         folded = join(parts)
         return folded if not node.keywords else [ANY if "{" in value else value for value in folded]
+
+
+def _characters(node: ast.expr) -> str:
+    """The text of a list or tuple of code points, or of a bytes literal; empty where it is something else."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, bytes):
+        return node.value.decode("latin-1")
+    if not isinstance(node, ast.List | ast.Tuple):
+        return ""
+    codes = [e.value for e in node.elts if isinstance(e, ast.Constant) and isinstance(e.value, int)]
+    plain = len(codes) == len(node.elts) and all(6 < code < 0xD800 for code in codes)
+    return "".join(map(chr, codes)) if plain else ""
+
+
+def _as_read(target: ast.expr) -> str:
+    """How a loop's variable looks where it is read."""
+    return ast.dump(ast.Name(target.id, ast.Load())) if isinstance(target, ast.Name) else ""
 
 
 def _imported_module(node: ast.expr) -> str:

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from harness_adapters.guard.facts import Connects, Creates, Opaque, Reads, Writes
 from harness_adapters.guard.hosts import normalise
 from harness_adapters.guard.machine import NOTHING, Machine, Output, Scope
-from harness_adapters.guard.syntax import Source
-from harness_adapters.guard.values import ANY, MADE
+from harness_adapters.guard.syntax import Node, Source
+from harness_adapters.guard.values import ANY, MADE, is_known
 from harness_adapters.guard.words import Words
-
-if TYPE_CHECKING:
-    from tree_sitter import Node
 
 Targets = list[tuple[str, bool]]
 """Paths that take the output, each with whether it is appended."""
@@ -44,7 +39,7 @@ class Redirects:
         marks = "".join(child.type for child in node.children if not child.is_named)
         marks += "".join(source.text(c.start_byte, c.end_byte) for c in node.children if c.type == "ERROR")
         words = [c for c in node.named_children if c.type not in ("file_descriptor", "ERROR")]
-        for value in [field for word in words for field in self._words.fields(word, source, scope)]:
+        for value in self._words.all_fields(words, source, scope):
             if "/dev/tcp/" in value or "/dev/udp/" in value:
                 self._device(value)
             elif not value or (value.isdigit() and "&" in marks) or value == "-":
@@ -54,6 +49,12 @@ class Redirects:
             else:
                 stdin = self._input_file(value, scope)
         return stdin
+
+    def store(self, output: Output, targets: Targets) -> None:
+        """What a command printed is now in the files its output went to."""
+        for path, append in targets:
+            self._machine.files.write(path, output.text if is_known(output.text) else None, append=append)
+            self._machine.put(">", path, output.text)
 
     def _device(self, value: str) -> None:
         parts = value.split("/dev/")[1].split("/")

@@ -6,7 +6,9 @@ counts as changing files only where it holds a word that does.
 
 from __future__ import annotations
 
+import itertools
 import re
+from collections.abc import Iterator
 
 from harness_adapters.guard.facts import (
     Connects,
@@ -26,16 +28,26 @@ from harness_adapters.guard.programs.generic import add_path
 from harness_adapters.guard.values import ANY
 
 _LITERAL = re.compile(r"\"((?:[^\"\\\n]|\\.)*)\"|'((?:[^'\\\n]|\\.)*)'|`((?:[^`\\]|\\.)*)`")
+_BOUND = re.compile(
+    r"""[$@]?\b(\w{1,40})\s{0,4}:?=\s{0,4}((?:"[^"\\\n]{0,200}"|'[^'\\\n]{0,200}')"""
+    r"""(?:\s{0,4}(?:\.\.?|\+|~)\s{0,4}(?:"[^"\\\n]{0,200}"|'[^'\\\n]{0,200}')){0,8})"""
+)
+"""A variable that is bound to a text, or to texts joined by `.`, `+`, `..` or `~`."""
+_APPENDED = re.compile(r"""[$]?\b(\w{1,40})\s{0,4}(?:\.\.?|\+|~)\s{0,4}(?:"([^"\\\n]{0,200})"|'([^'\\\n]{0,200})')""")
+_INSERTED = re.compile(r"[$#]\{(\w{1,40})\}|\$(\w{1,40})")
+_OPEN_MODE = re.compile(r"^(\+?[<>]{1,2}|\|)\s{0,4}(\S.*)$")
+"""Perl's open with two arguments: the mode stands before the name."""
 _NETWORK = re.compile(
     r"\bfetch\s*\(|\baxios\b|XMLHttpRequest|WebSocket"
     r"|(?:require\(|from)\s*['\"](?:node:)?(?:https?|net|tls|dgram|dns|http2|undici)['\"]"
     r"|LWP::|HTTP::Tiny|IO::Socket|use\s+Socket|Net::HTTP|open-uri|URI\.open|TCPSocket|Faraday|HTTParty"
     r"|file_get_contents\s*\(\s*['\"]https?|curl_init|fsockopen|download\.file|url\s*\(\s*['\"]http|socket\.connect"
+    r"|\b(?:get|getstore|getprint|head|mirror|request|retrieve|download\w{0,20})\s{0,4}\(\s{0,4}['\"]https?:"
     r"|/inet/(?:tcp|udp)/|Invoke-WebRequest|Net\.WebClient"
 )
 _CHANGES = re.compile(
     r"write|append|unlink|\brm(?:Sync|dir)?\b|rename|truncate|copyFile|symlink|chmod|mkdir|\bdelete\b|FileUtils"
-    r"|file_put_contents|cat\s*\(.*file\s*=|>\s*['\"]|['\"]\s*[>+]{1,2}|['\"][wa]b?\+?['\"]|\bopen\b[^;]*>"
+    r"|file_put_contents|cat\s*\(.{0,400}file\s*=|>\s*['\"]|['\"]\s*[>+]{1,2}|['\"][wa]b?\+?['\"]|\bopen\b[^;]{0,400}>"
 )
 _RUNS = re.compile(
     r"\b(?:system|exec|execSync|spawn|spawnSync|execFile|execFileSync|popen|shell_exec|passthru|qx|Open3)\b\s*[({'\"`]"
@@ -53,6 +65,10 @@ _PROXY_WORDS = re.compile(
     r"(?:process\.env|ENV)\W{1,4}(?:https?|all|no)_proxy['\"\]}]*\s*=(?!=)|delete\s+process\.env\.\w*proxy",
     re.IGNORECASE,
 )
+_FOLDER_CALL = re.compile(
+    r"\b(?:readdir(?:Sync)?|opendir|glob(?:Sync)?|Dir\.(?:glob|each_child|children|entries|foreach)|scandir|join|resolve)\s*"
+    r"[\(\s]\s*['\"]([\w./~*-]+)['\"]"
+)
 _AWK_TOKEN = re.compile(r"\"(?:[^\"\\]|\\.)*\"|\b(?:print|printf)\b|>>|[>()\[\];}\n]")
 _AWK_LITERAL = re.compile(r"\s*\(?\s*\"((?:[^\"\\]|\\.)*)\"\s*\)?[ \t]*(\S|\n|)")
 _AWK_VARIABLE = re.compile(r"\s*([A-Za-z_]\w*)\s*[;}\n]")
@@ -61,17 +77,24 @@ _MAX_AWK = 8_192
 
 def script_facts(run: Run, code: str, language: str, writes: list[str] | None = None) -> None:
     """Adds what a script in some language may do; `writes` are files that it edits in place."""
-    literals = ["".join(match.groups("")) for match in _LITERAL.finditer(code)]
+    literals = _literals(code)
     _network(run, code)
-    for literal in literals:
-        if _looks_like_path(literal):
-            changes = _CHANGES.search(code) is not None
-            add_path(run, Touches if changes else Reads, literal)
+    changes = _CHANGES.search(code) is not None
+    paths = [literal for literal in dict.fromkeys(literals) if _looks_like_path(literal)]
+    for path in paths:
+        add_path(run, Touches if changes else Reads, path)
+    for mode in filter(None, map(_OPEN_MODE.match, literals)):
+        if _looks_like_path(mode[2]):
+            add_path(run, Creates if ">" in mode[1] else Reads, mode[2])
+    for match in _FOLDER_CALL.finditer(code):
+        add_path(run, Touches if changes else Reads, match[1], deep=True)
     # A path put together from literals is still seen when they are read as one.
     glued = "".join(literals)
     if len(literals) > 1 and len(glued) < 4096:
         for piece in re.findall(r"/[\w./-]{4,}", glued):
             add_path(run, Mentions, piece)
+    for piece in _formatted(literals):
+        add_path(run, Mentions, piece)
     if _ENV_DUMP.search(code):
         run.add(DumpsEnv(language))
     for match in _ENV_READ.finditer(code):
@@ -84,6 +107,45 @@ def script_facts(run: Run, code: str, language: str, writes: list[str] | None = 
         run.add(Opaque(language, "code"))
     for name in writes or []:
         add_path(run, Writes, name)
+        for path in run.paths(name):
+            run.machine.put(language, path, code)
+    if changes:
+        texts = "\n".join(literal for literal in literals if len(literal) > 3)
+        for literal in paths:
+            for path in run.paths(literal):
+                run.machine.put(language, path, texts)
+
+
+def _literals(code: str) -> list[str]:
+    """The texts in the code, with variables that were bound to a text put in, and what `name + "text"` makes."""
+    bound: dict[str, str] = {}
+    for match in itertools.islice(_BOUND.finditer(code), 64):
+        pieces = _LITERAL.findall(match[2])
+        bound[match[1]] = "".join("".join(groups) for groups in pieces)[:1024]
+    literals = ["".join(match.groups("")) for match in _LITERAL.finditer(code)]
+    if not bound:
+        return literals
+    filled = [_INSERTED.sub(lambda m: bound.get(m[1] or m[2], m[0]), text) for text in literals[:512]]
+    glued = [
+        bound[match[1]] + (match[2] or match[3] or "")
+        for match in itertools.islice(_APPENDED.finditer(code), 64)
+        if match[1] in bound
+    ]
+    return [*filled, *literals[512:], *glued]
+
+
+def _formatted(literals: list[str]) -> Iterator[str]:
+    """Paths that a format makes of the literals that follow it."""
+    for number, literal in enumerate(literals[:256]):
+        holes = literal.count("%s")
+        if 0 < holes <= 8 and len(literals) > number + holes:
+            text = (
+                literal.replace("%s", "{}").format(*literals[number + 1 : number + 1 + holes])
+                if "{" not in literal
+                else ""
+            )
+            if text.startswith("/") and _looks_like_path(text):
+                yield text
 
 
 def _looks_like_path(text: str) -> bool:
@@ -135,6 +197,12 @@ def awk_facts(run: Run, program: str, assignments: list[str], in_place: list[str
         run.add(ReadsEnv("awk", match[1]))
     if "/inet/" in program:
         _network(run, program)
+    for start, rest in re.findall(r"\b(\w{1,40})[ \t]{1,4}\"([^\"\\\n]{1,200})\"", program)[:64]:
+        bound = re.search(rf"\b{start}[ \t]{{0,4}}=[ \t]{{0,4}}\"([^\"\\\n]{{1,200}})\"", program)
+        if bound and _looks_like_path(bound[1] + rest):
+            add_path(run, Mentions, bound[1] + rest)
+    for piece in _formatted([match[1] for match in re.finditer(r"\"((?:[^\"\\]|\\.)*)\"", program)]):
+        add_path(run, Mentions, piece)
     known = dict(a.split("=", 1) for a in assignments if "=" in a)
     for target, append in _awk_outputs(program):
         add_path(run, Writes if append else Creates, known.get(target, target))

@@ -9,19 +9,16 @@ after `a` has changed folder; `cat <<E | sh` nests the rest of the pipeline insi
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from harness_adapters.guard import programs
-from harness_adapters.guard.facts import DumpsEnv, Lists, Opaque, ReadsEnv, SetsEnv
+from harness_adapters.guard.facts import DumpsEnv, Lists, Mentions, Opaque, ReadsEnv, SetsEnv, Shadows
 from harness_adapters.guard.machine import DATA, NOTHING, Machine, Output, Run, Scope
 from harness_adapters.guard.redirects import Redirects, Targets
-from harness_adapters.guard.syntax import Source, parse
+from harness_adapters.guard.syntax import MAX_TEXT, Node, Source, parse
 from harness_adapters.guard.values import ANY, is_known, names
 from harness_adapters.guard.words import Words, as_shell_text
-
-if TYPE_CHECKING:
-    from tree_sitter import Node
 
 _COMMANDS = frozenset(
     names(
@@ -32,6 +29,12 @@ _COMMANDS = frozenset(
     )
 )
 _REDIRECTS = ("file_redirect", "heredoc_redirect", "herestring_redirect")
+
+
+_RUN_LATER = frozenset(
+    names("PROMPT_COMMAND BASH_ENV PAGER GIT_PAGER MANPAGER LESSOPEN GIT_SSH_COMMAND GIT_EXTERNAL_DIFF GIT_EDITOR")
+)
+"""Variables whose value some shell or program runs."""
 
 
 class Shell:
@@ -45,7 +48,9 @@ class Shell:
     def script(self, text: str, scope: Scope, stdin: Output = NOTHING) -> Output:
         """Run a shell text in `scope`; its output. A text over the limits is one `Opaque(size)` fact."""
         with self.machine.deeper():
-            source = parse(as_shell_text(text))
+            text = as_shell_text(text)
+            self.machine.spend_text(min(len(text), MAX_TEXT))
+            source = parse(text)
             if source is None:
                 self.machine.add(Opaque("shell text over the limits", "size"))
                 return DATA
@@ -53,7 +58,7 @@ class Shell:
 
     def command(self, words: Sequence[str], scope: Scope, stdin: Output = NOTHING) -> Output:
         """Run one simple command, already expanded."""
-        self.machine.spend()
+        self.machine.spend_command(len(words))
         if not words:
             return NOTHING
         first, args = words[0], list(words[1:])
@@ -167,7 +172,7 @@ class Shell:
             if redirect.type == "heredoc_redirect":
                 stdin = self._redirects.heredoc(redirect, source, scope)
                 extra += [
-                    f for c in redirect.children_by_field_name("argument") for f in self._words.fields(c, source, scope)
+                    f for c in redirect.children_of_field("argument") for f in self._words.fields(c, source, scope)
                 ]
                 tails.append(redirect)
                 for child in redirect.children:
@@ -186,8 +191,7 @@ class Shell:
                 output = self._pipeline(_stages(body), source, scope, stdin)
             else:
                 output = self._statement(body, source, scope, stdin)
-        for path, append in targets:
-            self.machine.files.write(path, output.text if is_known(output.text) else None, append=append)
+        self._redirects.store(output, targets)
         if targets:
             output = self._sink(output) if output.env else output
         return self._after_heredoc(tails, source, scope, output)
@@ -222,9 +226,9 @@ class Shell:
         return _joined(outputs)
 
     def _for(self, node: Node, source: Source, scope: Scope, stdin: Output) -> Output:
-        name_node = node.child_by_field_name("variable")
+        name_node = node.child_of_field("variable")
         name = source.text(name_node.start_byte, name_node.end_byte) if name_node else ""
-        words = node.children_by_field_name("value")
+        words = node.children_of_field("value")
         values = [field for word in words for field in self._words.fields(word, source, scope)]
         if not words:
             values = list(scope.arguments)
@@ -238,11 +242,14 @@ class Shell:
         return _joined(outputs)
 
     def _define(self, node: Node, source: Source, scope: Scope) -> Output:
-        name_node = node.child_by_field_name("name")
-        body = node.child_by_field_name("body")
+        name_node = node.child_of_field("name")
+        body = node.child_of_field("body")
         if name_node is not None and body is not None:
             name = source.text(name_node.start_byte, name_node.end_byte)
-            scope.functions[name] = (source.text(body.start_byte, body.end_byte).encode("utf-8", "replace"), None)
+            text = source.text(body.start_byte, body.end_byte)
+            scope.functions[name] = (text.encode("utf-8", "replace"), None)
+            if name not in re.split(r"[^\w.+-]+", text):
+                self.machine.add(Shadows("function", name, "a shell function"))
         return NOTHING
 
     def _test(self, node: Node, source: Source, scope: Scope) -> None:
@@ -265,7 +272,7 @@ class Shell:
     # -- simple commands ----------------------------------------------------------------------------------------
 
     def _simple(self, node: Node, source: Source, scope: Scope, stdin: Output, extra: Sequence[str] = ()) -> Output:
-        words: list[str] = []
+        word_nodes: list[Node] = []
         targets: Targets = []
         assignments: list[Node] = []
         for child in node.children:
@@ -279,17 +286,17 @@ class Shell:
             elif child.type in ("subshell", "ERROR"):
                 self._all(child.children, source, scope.fork(), NOTHING)
             elif child.is_named or child.type in ("$", "==", "=~", "="):
-                words += self._words.fields(child, source, scope)
+                word_nodes.append(child)
+        words = self._words.all_fields(word_nodes, source, scope)
         for assignment in assignments:
             self._assign(assignment, source, scope, exported=bool(words))
         output = self.command([*words, *extra], scope, stdin)
-        for path, append in targets:
-            self.machine.files.write(path, output.text if is_known(output.text) else None, append=append)
+        self._redirects.store(output, targets)
         return output
 
     def _assign(self, node: Node, source: Source, scope: Scope, *, exported: bool = False) -> None:
-        name_node = node.child_by_field_name("name")
-        value = node.child_by_field_name("value")
+        name_node = node.child_of_field("name")
+        value = node.child_of_field("value")
         if name_node is None:
             return
         name = source.text(name_node.start_byte, name_node.end_byte).partition("[")[0]
@@ -306,6 +313,15 @@ class Shell:
                 dict.fromkeys([*(joined or [*(old if name_node.type == "subscript" or appended else []), *values])])
             )
         scope.variables[name] = values[:64]
+        if name in _RUN_LATER:
+            for item in values:
+                if is_known(item) and item:
+                    self.script(item, scope.fork())
+        elif exported:
+            for item in values:
+                for path in item.split(":") if item.startswith("/") else ():
+                    if is_known(path) and path.startswith("/"):
+                        self.machine.add(Mentions(name, self.machine.path(path, scope.cwd)))
         if exported or _is_special(name):
             for item in values:
                 self.machine.add(SetsEnv("shell", name, item))
@@ -351,11 +367,13 @@ def _is_special(name: str) -> bool:
 def _stages(node: Node) -> list[Node]:
     """The commands of a pipeline, nested pipelines flattened."""
     stages: list[Node] = []
-    for child in node.children:
-        if child.type == "pipeline":
-            stages += _stages(child)
-        elif child.type in _COMMANDS:
-            stages.append(child)
+    todo = [node]
+    while todo:
+        current = todo.pop()
+        if current.type == "pipeline":
+            todo.extend(reversed(current.children))
+        elif current.type in _COMMANDS:
+            stages.append(current)
     return stages
 
 

@@ -8,7 +8,6 @@ Invariant: nothing here raises on any arguments; what is over a budget ends as a
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 from harness_adapters.guard.facts import (
     Connects,
     Creates,
+    Delegates,
     Deletes,
     Fact,
     Lists,
@@ -27,9 +27,10 @@ from harness_adapters.guard.facts import (
     Touches,
     Writes,
 )
-from harness_adapters.guard.hosts import endpoint, url_endpoints
+from harness_adapters.guard.hosts import bare_endpoint, url_endpoints
 from harness_adapters.guard.machine import DATA, MAX_CONTENT, Exhausted, Machine, Run, Scope
-from harness_adapters.guard.programs.files import patched_paths
+from harness_adapters.guard.nesting import is_deep, is_wide, parse_json
+from harness_adapters.guard.programs.files import added_lines, patched_paths
 from harness_adapters.guard.python_code import python_facts
 from harness_adapters.guard.script_text import script_facts
 from harness_adapters.guard.shell import Shell
@@ -66,66 +67,107 @@ _FETCH_NAMES = re.compile(r"fetch|web|http|url|browse|extract|crawl|download|scr
 _SEARCH_NAMES = re.compile(
     r"(web|internet|google|online|exa|tavily|brave)_?-?search|search_?-?(web|internet)|websearch", re.IGNORECASE
 )
+_DELEGATE_NAMES = re.compile(r"^(?:sub)?_?-?(?:task|agent|delegate|spawn)|delegate|subagent", re.IGNORECASE)
+_SQUEEZED_PATH_KEYS = frozenset(key.replace("_", "") for key in _PATH_KEYS)
+_JSON_LIST = re.compile(r"\s*\[\s*[{\"]")
 _PARTIAL = re.compile(r"edit|new|old|insert|diff|patch", re.IGNORECASE)
 """Names of arguments that hold a piece of a file, not the whole of it."""
 _ODD_SPACES = re.compile("[\u00a0\u2000-\u200a\u202f\u205f\u3000]")
+_MAX_VARIABLES = 256
 _MAX_STRINGS = 512
+_MAX_VALUES = 4_096
+_MAX_NESTING = 16
 
 
 def facts_of(call: Call, tools: ToolMap, machine: Machine) -> list[Fact]:
     """Everything that the call would do, as far as its text tells; files it writes are remembered in the machine."""
-    judge = _ToolCall(call, tools, machine)
     try:
-        judge.read()
-    except Exhausted:
-        return machine.facts
+        _ToolCall(call, tools, machine).read()
+    except Exhausted as why:
+        machine.add(Opaque(str(why), "size"))
     return machine.facts
 
 
 class _ToolCall:
     def __init__(self, call: Call, tools: ToolMap, machine: Machine) -> None:
         self.name = call.name
-        self.arguments = call.arguments
+        self.arguments = _as_object(call.arguments)
         self.effects = tools.tools.get(call.name, ())
+        self.lasting = tools.lasting.get(call.name, "")
         self.machine = machine
         self.shell = Shell(machine)
+        self.strings: list[tuple[str, str]] = []
+        """Every string in the arguments with the name of the nearest key."""
 
     def read(self) -> None:
         if isinstance(self.arguments, str):
             self._raw(self.arguments)
             return
+        if is_wide(self.arguments, _MAX_VALUES):
+            self.machine.exhaust("too many arguments")
+        for key, value in _strings(self.arguments):
+            if len(self.strings) >= _MAX_STRINGS:
+                self.machine.exhaust("too many arguments")
+            self.strings.append((key, clean(value)))
         scope = Scope((self._cwd(),))
+        if self.lasting == "all":
+            scope.variables = {name: list(values) for name, values in self.machine.variables.items()}
         used: set[str] = set()
         for effect in self.effects:
             used |= self._effect(effect, scope)
-        for n, (key, value) in enumerate(_strings(self.arguments)):
-            if n >= _MAX_STRINGS:
-                self.machine.exhaust("too many arguments")
+        used |= self._argument_vectors(used, scope)
+        for key, value in self.strings:
             if key not in used:
-                self._generic(key.lower(), clean(value), scope)
+                self._generic(key.lower(), value, scope)
+
+    def _argument_vectors(self, judged: set[str], scope: Scope) -> set[str]:
+        """A command given as a list of its words, which no shell splits again."""
+        assert isinstance(self.arguments, dict)
+        found: set[str] = set()
+        for key, value in self.arguments.items():
+            if key in judged or key.lower().replace("-", "_") not in _COMMAND_KEYS:
+                continue
+            words = _words(value)
+            if words:
+                self.shell.command(words, scope)
+                found.add(key)
+        return found
 
     def _cwd(self) -> str:
-        assert isinstance(self.arguments, Mapping)
+        assert isinstance(self.arguments, dict)
         roles = {role: name for effect in self.effects for role, name in effect.roles.items()}
         for key, value in self.arguments.items():
             if isinstance(value, str) and value and (key.lower() in _CWD_KEYS or key == roles.get("cwd")):
                 return self.machine.path(clean(value), self.machine.cwd)
-        return self.machine.cwd
+        return self.machine.resumed if self.lasting and self.machine.resumed else self.machine.cwd
 
     # -- by the tool map ----------------------------------------------------------------------------------------
 
     def _effect(self, effect: Effect, scope: Scope) -> set[str]:
         """Adds one effect's facts; the names of the arguments that it covers."""
-        assert isinstance(self.arguments, Mapping)
+        assert isinstance(self.arguments, dict)
         used: set[str] = set()
         texts: dict[str, list[str]] = {}
         for role, argument in effect.roles.items():
             value = self.arguments.get(argument)
-            if value is not None:
-                used.add(argument)
+            if value is None:
+                continue
+            used.add(argument)
+            words = _words(value) if role == "command" else []
+            if words:
+                self.shell.command(words, scope)
+            elif isinstance(value, str) and not _JSON_LIST.match(value):
+                texts[role] = [clean(value)]
+            else:
                 texts[role] = [clean(text) for _, text in _strings({argument: value})]
         for command in texts.get("command", []):
-            self.shell.script(command, scope)
+            self._shell(command, scope)
+        for patch in texts.get("patch", []):
+            self._patch(patch, scope)
+        for query in texts.get("query", []):
+            self.machine.add(SearchesWeb(self.name, query[:200]))
+        for prompt in texts.get("prompt", []):
+            self._delegate(prompt)
         for code in texts.get("code", []):
             self._code(code, scope)
         for url in texts.get("url", []):
@@ -143,12 +185,15 @@ class _ToolCall:
     def _edited(self, path: str, scope: Scope) -> None:
         """Replacements in a file whose content is known; what is put in counts even where the old text is not found."""
         target = self.machine.path(_as_harnesses_read(path), scope.cwd)
+        pieces = [(key.lower(), text) for key, text in self.strings]
+        olds = [text for key, text in pieces if key.startswith("old")]
+        news = [text for key, text in pieces if key.startswith(("new", "insert"))]
+        for new in news:
+            self.machine.put(self.name, target, new)
+            self.machine.files.add_fragment(target, new)
         content = self.machine.files.contents.get(target)
         if content is None:
             return
-        pieces = [(key.lower(), clean(text)) for key, text in _strings(self.arguments)]
-        olds = [text for key, text in pieces if key.startswith("old")]
-        news = [text for key, text in pieces if key.startswith(("new", "insert"))]
         for old, new in zip(olds, news, strict=False):
             content = content.replace(old, new, 1) if old and old in content else f"{content}\n{new}"
         self.machine.files.write(target, content)
@@ -160,7 +205,7 @@ class _ToolCall:
         if flat in _CWD_KEYS:
             self._path(Lists, value, scope)
         elif flat in _COMMAND_KEYS:
-            self.shell.script(value, scope)
+            self._shell(value, scope)
         elif flat in _CODE_KEYS and (_CODE_NAMES.search(self.name) or flat == "code"):
             self._code(value, scope)
         elif _SEARCH_NAMES.search(self.name):
@@ -168,14 +213,15 @@ class _ToolCall:
         elif flat in _URL_KEYS or (_FETCH_NAMES.search(self.name) and "://" in value and flat not in _TEXT_KEYS):
             self._url(value)
         elif flat in _PATCH_KEYS and ("*** " in value or "+++ " in value or "diff --git" in value):
-            for path in patched_paths(value):
-                self._path(Writes, path, scope)
-        elif flat in _PATH_KEYS or flat.replace("_", "") in {key.replace("_", "") for key in _PATH_KEYS}:
+            self._patch(value, scope)
+        elif flat in _PATH_KEYS or flat.replace("_", "") in _SQUEEZED_PATH_KEYS:
             self._path(self._path_kind(flat), value, scope)
-            if re.search(r"edit|replace|insert", self.name, re.IGNORECASE):
+            if self._content() is None and any(key.lower().startswith("new") for key, _ in self.strings):
                 self._edited(value, scope)
             else:
                 self._remember(value, self._content(), scope)
+        elif _DELEGATE_NAMES.search(self.name) and not self.effects:
+            self._delegate(value)
         elif flat not in _TEXT_KEYS and flat.replace("_", "") not in _TEXT_KEYS:
             self._unknown_text(value, scope)
 
@@ -189,7 +235,7 @@ class _ToolCall:
         return Reads if _READ_NAMES.search(self.name) else Touches
 
     def _content(self) -> str | None:
-        assert isinstance(self.arguments, Mapping)
+        assert isinstance(self.arguments, dict)
         if not re.search(r"write|create|save", self.name, re.IGNORECASE):
             return None
         found = [
@@ -207,6 +253,31 @@ class _ToolCall:
         elif _SHELL_NAMES.search(self.name) and " " in value:
             self.shell.script(value, scope)
 
+    def _shell(self, command: str, scope: Scope) -> None:
+        self.shell.script(command, scope)
+        self.machine.left = scope.cwd
+        if self.lasting == "all" and len(scope.variables) <= _MAX_VARIABLES:
+            self.machine.variables = scope.variables
+
+    def _patch(self, patch: str, scope: Scope) -> None:
+        for path in patched_paths(patch):
+            self._path(Writes, path, scope)
+        for path, added in added_lines(patch):
+            target = self.machine.path(path, scope.cwd)
+            self.machine.put(self.name, target, added)
+            if f"*** Add File: {path}" in patch or "new file mode" in patch:
+                self.machine.files.write(target, added)
+
+    def _delegate(self, task: str) -> None:
+        """Another agent is told this, and what the files that the text names hold."""
+        files = self.machine.files.contents
+        plans = [
+            content
+            for path, content in files.items()
+            if content and (path in task or path.removeprefix(self.machine.cwd + "/") in task)
+        ]
+        self.machine.add(Delegates(self.name, "\n".join([task, *plans])[:MAX_CONTENT]))
+
     # -- shared ---------------------------------------------------------------------------------------------------
 
     def _path(self, kind: type[PathFact], value: str, scope: Scope) -> None:
@@ -218,10 +289,12 @@ class _ToolCall:
 
     def _remember(self, path: str, content: str | None, scope: Scope) -> None:
         if _WRITE_NAMES.search(self.name) or content is not None:
-            self.machine.files.write(self.machine.path(_as_harnesses_read(path), scope.cwd), content)
+            target = self.machine.path(_as_harnesses_read(path), scope.cwd)
+            self.machine.files.write(target, content)
+            self.machine.put(self.name, target, content or "")
 
     def _url(self, value: str) -> None:
-        ends = url_endpoints(value) or [endpoint(re.split(r"[/?#\s]", value, maxsplit=1)[0])]
+        ends = url_endpoints(value) or [bare_endpoint(value)]
         if value.startswith("file:"):
             self._path(Reads, value, Scope((self.machine.cwd,)))
             return
@@ -256,12 +329,31 @@ class _ToolCall:
             self.machine.add(kind(self.name, self.machine.path(_as_harnesses_read(path), self.machine.cwd)))
 
 
-_KINDS: Mapping[str, type[PathFact]] = {"read": Reads, "write": Creates, "delete": Deletes, "shell": Lists}
+_KINDS: Mapping[str, type[PathFact]] = {"read": Reads, "write": Creates, "delete": Deletes, "list": Lists}
 
 
 def _as_harnesses_read(path: str) -> str:
     """A path argument as harnesses understand it: a leading `@` marks a mention, odd Unicode spaces are spaces."""
     return _ODD_SPACES.sub(" ", path).removeprefix("@")
+
+
+def _as_object(arguments: Any) -> dict[str, Any] | str:
+    """Arguments as an object, or as the text that a harness would have to repair."""
+    if isinstance(arguments, dict | str):
+        return arguments
+    if isinstance(arguments, Mapping):
+        return dict(arguments)
+    if arguments is None:
+        return {}
+    return "" if is_deep(arguments) else str(arguments)
+
+
+def _words(value: Any) -> list[str]:
+    """The words of a command that is given as a list, or as JSON text of one; none where it is a text for a shell."""
+    words = _opened(value) if isinstance(value, str) else value
+    if not isinstance(words, list | tuple) or len(words) < 2 or not all(isinstance(word, str) for word in words):
+        return []
+    return [] if " " in words[0] else [clean(word) for word in words]
 
 
 def _strings(value: Any, key: str = "", depth: int = 0) -> Iterator[tuple[str, str]]:
@@ -272,18 +364,18 @@ def _strings(value: Any, key: str = "", depth: int = 0) -> Iterator[tuple[str, s
             yield from _strings(opened, key, depth + 1)
         else:
             yield key, value
-    elif isinstance(value, Mapping) and depth < 8:
-        for inner, item in value.items():
-            yield from _strings(item, str(inner) if not isinstance(item, int | float) else key, depth + 1)
-    elif isinstance(value, list | tuple) and depth < 8:
-        for item in value:
-            yield from _strings(item, key, depth + 1)
+    elif isinstance(value, dict | list | tuple):
+        if depth >= _MAX_NESTING:
+            raise Exhausted("arguments nested too deeply")
+        for inner, item in value.items() if isinstance(value, dict) else ((key, item) for item in value):
+            if isinstance(item, str | dict | list | tuple):
+                yield from _strings(item, str(inner), depth + 1)
 
 
 def _opened(text: str) -> Any:
-    if len(text) > MAX_CONTENT or not re.match(r"\s*\[\s*[{\"]", text):
+    if len(text) > MAX_CONTENT or not _JSON_LIST.match(text):
         return None
     try:
-        return json.loads(text)
+        return parse_json(text)
     except (ValueError, RecursionError):
         return None

@@ -29,6 +29,8 @@ DEEP = "\x05"
 
 _MARKERS = re.compile("[\x00-\x05]")
 _HIDING = re.compile("[\x00-\x02]")
+_MARKS = ANY + UNSET + MADE + STAR + ONE + DEEP
+_LONG = 4_096
 _SHOWN = {0: "{?}", 1: "{unset}", 2: "{made}", 3: "*", 4: "?", 5: "**"}
 _CLEANED = dict.fromkeys(range(6), " ")
 
@@ -45,7 +47,12 @@ def names(text: str) -> tuple[str, ...]:
 
 def clean(text: str) -> str:
     """Input text without the characters that the evaluator uses as markers."""
-    return text.translate(_CLEANED) if _MARKERS.search(text) else text
+    return text if is_known(text) else text.translate(_CLEANED)
+
+
+def holds_any(text: str, characters: str) -> bool:
+    """Whether one of the characters is in the text: by far faster in long texts than a regular expression."""
+    return any(character in text for character in characters)
 
 
 def show(value: str, limit: int = 160) -> str:
@@ -56,6 +63,8 @@ def show(value: str, limit: int = 160) -> str:
 
 def is_known(value: str) -> bool:
     """Whether the whole string is known (no marker of any kind)."""
+    if len(value) > _LONG:
+        return not holds_any(value, _MARKS)
     return _MARKERS.search(value) is None
 
 
@@ -67,6 +76,8 @@ def hides(value: str) -> bool:
 def join(parts: Iterable[list[str]]) -> list[str]:
     """Every concatenation of one alternative from each part; one unknown value where they would be too many or long."""
     choices = [part or [""] for part in parts]
+    if len(choices) == 1 and len(choices[0]) == 1 and len(choices[0][0]) <= MAX_LENGTH:
+        return choices[0]
     total = 1
     if sum(len(choice[0]) for choice in choices) > MAX_LENGTH:
         return [ANY]

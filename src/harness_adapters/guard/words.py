@@ -10,16 +10,12 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 from harness_adapters.guard.facts import ReadsEnv
 from harness_adapters.guard.machine import Machine, Scope
-from harness_adapters.guard.syntax import Source
+from harness_adapters.guard.syntax import Node, Source
 from harness_adapters.guard.values import ANY, DEEP, MADE, ONE, STAR, UNSET, hides, is_known, join
-
-if TYPE_CHECKING:
-    from tree_sitter import Node
 
 Substitute = Callable[["Node", Source, Scope], str]
 
@@ -28,6 +24,7 @@ _OPEN, _COMMA, _CLOSE = "\x0e", "\x0f", "\x10"
 _MAX_RANGE = 16
 _MAX_EXPANSIONS = 256
 _MAX_TRIMMED = 2048
+_MAX_BRACED = 2048
 _SPECIAL_DIGITS = frozenset("?$!#-_") | {
     "RANDOM",
     "SECONDS",
@@ -40,6 +37,10 @@ _SPECIAL_DIGITS = frozenset("?$!#-_") | {
 }
 _EXPANSION = re.compile(r"^\$\{(?P<flag>[#!]?)(?P<name>\w+|[@*#?$!-])(?P<index>\[[^]]*\])?(?P<rest>.*)\}$", re.DOTALL)
 _INNER = re.compile(r"\$\{?(\w+)\}?")
+_PLAIN = frozenset({"word", "number", "variable_name"})
+_MARKED = re.compile(r"[\\*?\[{,}]")
+"""What an unquoted piece may hold that does not stand for itself."""
+_OWN_MARKS = re.compile(f"[{_SPLIT}{_OPEN}{_COMMA}{_CLOSE}]")
 _ANSI = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "e": "\x1b", "E": "\x1b", "f": "\f", "v": "\v"}
 _ANSI_ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{1,2}|u[0-9a-fA-F]{1,4}|U[0-9a-fA-F]{1,8}|[0-7]{1,3}|c.|.)", re.DOTALL)
 
@@ -65,9 +66,46 @@ class Words:
 
     def fields(self, node: Node, source: Source, scope: Scope) -> list[str]:
         """The strings that one word expands to."""
+        known = self._known(node, source)
+        if known is not None:
+            return [known]
         values = self._parts(node, source, scope, quoted=False)
         fields = [field for value in values for field in value.split(_SPLIT) if field or _SPLIT not in value]
+        if any("[" in field for field in fields) and not _QUOTED.search(source.text(node.start_byte, node.end_byte)):
+            fields = [field if "://" in field else _BRACKET.sub(_any_of, field) for field in fields]
         return [_literal(f) for field in fields for f in _expand_braces(field)]
+
+    def all_fields(self, nodes: Sequence[Node], source: Source, scope: Scope) -> list[str]:
+        """The strings that words expand to. The grammar ends a word at the second `$` of `$a/$b/c`: what follows
+        without a blank belongs to it."""
+        fields: list[str] = []
+        last: list[str] = []
+        end = -1
+        for node in nodes:
+            now = self.fields(node, source, scope)
+            name = _NAME.match(now[0]) if node.start_byte == end and now and last and last[-1].endswith("$") else None
+            if name:
+                del fields[len(fields) - len(last) :]
+                values = self.variable(name[0], scope)
+                now = [start[:-1] + value + rest[name.end() :] for start in last for value in values for rest in now]
+            fields += now
+            last, end = now, node.end_byte
+        return fields
+
+    def _known(self, node: Node, source: Source) -> str | None:
+        """The one string that most words are, without a look at what they might hold; None for any other."""
+        while node.type == "command_name" and len(node.children) == 1:
+            node = node.children[0]
+        if node.type in _PLAIN and not node.children:
+            text = source.text(node.start_byte, node.end_byte)
+            return None if _MARKED.search(text) else text
+        if node.type == "raw_string":
+            return source.text(node.start_byte + 1, node.end_byte - 1)
+        if node.type == "string" and len(node.children) == 3 and node.children[1].type == "string_content":
+            inner = node.children[1]
+            if inner.start_byte == node.start_byte + 1 and inner.end_byte == node.end_byte - 1:
+                return _in_quotes(source.text(inner.start_byte, inner.end_byte))
+        return None
 
     def text(self, node: Node, source: Source, scope: Scope) -> list[str]:
         """The strings of a word that is neither split nor globbed (an assignment's value)."""
@@ -83,7 +121,7 @@ class Words:
             case (
                 "word" | "number" | "extglob_pattern" | "regex" | "test_operator" | "variable_name" | "brace_expression"
             ):
-                if node.named_child_count and node.type not in ("brace_expression",):
+                if node.named_children and node.type not in ("brace_expression",):
                     return self._joined(node, source, scope, quoted=False)
                 return [_unquoted(source.text(node.start_byte, node.end_byte))]
             case "raw_string":
@@ -96,14 +134,18 @@ class Words:
                 return self._joined(node, source, scope, quoted=False)
             case "simple_expansion" | "expansion":
                 values = self._expansion(node, source, scope)
+                plain = "IFS" not in scope.variables
                 return (
                     values
                     if quoted
-                    else [_SPLIT.join(value.split()) if " " in value or "\n" in value else value for value in values]
+                    else [
+                        value if plain and not _SPLITS.search(value) else _SPLIT.join(_split(value, scope))
+                        for value in values
+                    ]
                 )
             case "command_substitution":
                 value = self._substitute(node, source, scope).rstrip("\n")
-                return [value if quoted else _SPLIT.join(value.split())]
+                return [value if quoted else _SPLIT.join(_split(value, scope))]
             case "process_substitution":
                 self._substitute(node, source, scope)
                 return [ANY]
@@ -118,6 +160,10 @@ class Words:
 
     def _joined(self, node: Node, source: Source, scope: Scope, *, quoted: bool) -> list[str]:
         """The concatenation of a node's parts. Text between children belongs to it: the grammar drops some blanks."""
+        with self.machine.deeper():
+            return join(self._pieces(node, source, scope, quoted=quoted))
+
+    def _pieces(self, node: Node, source: Source, scope: Scope, *, quoted: bool) -> list[list[str]]:
         parts: list[list[str]] = []
         at = node.start_byte
         for child in node.children:
@@ -133,7 +179,7 @@ class Words:
         if at < node.end_byte:
             tail = source.text(at, node.end_byte)
             parts.append([_in_quotes(tail) if quoted else _unquoted(tail)])
-        return join(parts)
+        return parts
 
     def _run_children(self, node: Node, source: Source, scope: Scope) -> None:
         for child in node.named_children:
@@ -224,11 +270,32 @@ def decode_ansi(text: str) -> str:
     return _ANSI_ESCAPE.sub(one, text)
 
 
+_BRACKET = re.compile(r"(?<!\\)\[([^]/]*)\]")
+_QUOTED = re.compile(r"['\"\\]")
+_NAME = re.compile(r"[A-Za-z_]\w*|\d")
+
+
+def _any_of(match: re.Match[str]) -> str:
+    """`[t]` is a `t`, `[a-c]` any one character."""
+    return match[1] if len(match[1]) == 1 and match[1] not in "!^*?\\" else ONE
+
+
+_SPLITS = re.compile(r"[ \n]")
+
+
+def _split(value: str, scope: Scope) -> list[str]:
+    """A value's words: split at blanks, and at the signs that `IFS` was set to."""
+    signs = "".join(scope.variables.get("IFS", ()))
+    if not signs or not is_known(signs):
+        return value.split()
+    return [word for word in re.split(f"[{re.escape(signs)}]", value) if word]
+
+
 def _unquoted(text: str) -> str:
     """An unquoted piece: escapes resolved, globs and braces marked."""
-    if not any(character in text for character in "\\*?[{,}"):
+    if not _MARKED.search(text):
         return text
-    text = re.sub(r"(?<!\\)\[[^]/]*\]", ONE, text)
+    text = _BRACKET.sub(_any_of, text)
     out: list[str] = []
     i = 0
     marks = {"*": STAR, "?": ONE, "{": _OPEN, ",": _COMMA, "}": _CLOSE}
@@ -249,11 +316,17 @@ def _in_quotes(text: str) -> str:
 
 
 def _literal(field: str) -> str:
+    if not _OWN_MARKS.search(field):
+        return field
     return field.replace(_OPEN, "{").replace(_COMMA, ",").replace(_CLOSE, "}").replace(_SPLIT, " ")
 
 
 def _expand_braces(field: str) -> list[str]:
     """All expansions of the braces in a field; one unknown value where there are too many."""
+    if _CLOSE not in field:
+        return [field]
+    if len(field) > _MAX_BRACED:
+        return [field.partition(_OPEN)[0] + ANY]
     done: list[str] = []
     todo = [field]
     for _ in range(_MAX_EXPANSIONS):

@@ -56,6 +56,9 @@ TOOL_MAP = ToolMap(
             Effect("write", {"path": "path", "content": "edits"}),
             Effect("write", {"path": "path", "content": "newText"}),
         ),
+        "ls": (Effect("list", {"path": "path"}),),
+        "find": (Effect("list", {"path": "path"}), Effect("list", {"path": "pattern"})),
+        "grep": (Effect("read", {"path": "path"}),),
     },
 )
 

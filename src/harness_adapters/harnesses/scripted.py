@@ -19,13 +19,15 @@ _SCRIPT = Path(__file__).with_name("scripted_agent.py")
 REQUEST_FAILED = 3
 """Exit status of the script when a model request failed, as against dying of something else."""
 
+TOOL_MAP = ToolMap("scripted", {"shell": (Effect("shell", {"command": "command"}),)})
+
 
 class Scripted:
     """The scripted harness as a `Harness`; nothing to install, nothing to mount."""
 
     name = "scripted"
     version = "1"
-    tool_map = ToolMap("scripted", {"shell": (Effect("shell", {"command": "command"}),)})
+    tool_map = TOOL_MAP
     port = 8792
 
     def install(self, cache: Path, say: Callable[[str], None]) -> None:

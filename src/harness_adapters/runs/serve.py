@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from harness_adapters.config import RunConfig, SamplingConfig, load_config
 from harness_adapters.errors import ConfigError
+from harness_adapters.guard import GuardPolicy
 from harness_adapters.records import BASE_POLICY
 from harness_adapters.runs.directory import CONFIG
 from harness_adapters.runs.invocation import command
+from harness_adapters.storage import cache_root, explained
 
 ADAPTER_NAME = "adapter"
+VERDICT_LOG = "guard.jsonl"
+"""In the cache folder; `safeagents replay` reads it."""
 NO_DEADLINE_S = 10 * 365 * 86_400.0
 
 
@@ -33,22 +40,26 @@ def find_adapter(path: Path, *, needed: bool = True) -> tuple[Path, RunConfig]:
     raise ConfigError(f"{path} is neither a run directory nor a PEFT adapter folder", "look under runs/")
 
 
-def serve(path: Path, *, model: str, host: str, port: int, base_only: bool) -> int:
-    """Serve until Ctrl-C. Raises ConfigError when the port is taken, EngineError when the adapter does not fit."""
+def serve(path: Path, *, model: str, host: str, port: int, base_only: bool, policy: Mapping[str, Any]) -> int:
+    """Serve until Ctrl-C, under the guard's `policy` (pack `user` unless it names one).
+
+    Raises ConfigError for a policy that cannot be used, EngineError when the port is taken or the adapter does not fit
+    the model.
+    """
+    guard = GuardPolicy.from_mapping({"pack": "user", **policy})
     adapter, config = find_adapter(path, needed=not base_only)
     if model:
         config = config.model_copy(update={"model": config.model.model_copy(update={"path": model})})
     try:
-        asyncio.run(_serve(adapter.absolute(), config, host, port, base_only))
+        asyncio.run(_serve(adapter.absolute(), config, host, port, base_only, guard))
     except KeyboardInterrupt:
         print("stopped")
     return 0
 
 
-async def _serve(adapter: Path, config: RunConfig, host: str, port: int, base_only: bool) -> None:
+async def _serve(adapter: Path, config: RunConfig, host: str, port: int, base_only: bool, guard: GuardPolicy) -> None:
     from harness_adapters.gateway import ALIAS, SessionSpec
     from harness_adapters.gateway.gateway import bind
-    from harness_adapters.guard import GuardPolicy
     from harness_adapters.harnesses import get_harness
     from harness_adapters.runs.stack import open_stack, prepare_model
 
@@ -68,20 +79,32 @@ async def _serve(adapter: Path, config: RunConfig, host: str, port: int, base_on
             ),
             max_model_calls=1_000_000,
             deadline=time.monotonic() + NO_DEADLINE_S,
-            guard=GuardPolicy.from_mapping({"pack": "user"}),
+            guard=guard,
             allow_base=base_only,
         )
 
-    def log_verdict(entry: object) -> None:
-        print(f"guard: {json.dumps(entry, default=str)}")
+    log = cache_root() / VERDICT_LOG
+    with explained(f"cannot write {log}"):
+        log.parent.mkdir(parents=True, exist_ok=True)
+        verdicts = log.open("a", encoding="utf-8")
 
-    async with open_stack(config, model_dir, harness, log_verdict) as stack:
+    def log_verdict(entry: Mapping[str, Any]) -> None:
+        if entry.get("kind") == "verdict":
+            print(f"guard: {entry['decision']} {entry['tool']} by {entry['rule']}: {entry['reason']}", flush=True)
+            with explained(f"cannot write {log}"):
+                verdicts.write(json.dumps(entry, default=str) + "\n")
+                verdicts.flush()
+
+    async with contextlib.AsyncExitStack() as cleanup:
+        cleanup.callback(verdicts.close)
+        stack = await cleanup.enter_async_context(open_stack(config, model_dir, harness, log_verdict))
         if not base_only:
             await stack.client.load_adapter(ADAPTER_NAME, adapter)
-        async with stack.gateway.serve(host, port, session) as url:
-            print(f"serving {'the base model' if base_only else adapter} at {url}/v1 (Ctrl-C stops it)")
-            print(_pi_settings(url, ALIAS))
-            await asyncio.Event().wait()
+        url = await cleanup.enter_async_context(stack.gateway.serve(host, port, session))
+        print(f"serving {'the base model' if base_only else adapter} at {url}/v1 (Ctrl-C stops it)")
+        print(f"calls that the guard does not simply allow are written to {log}")
+        print(_pi_settings(url, ALIAS))
+        await asyncio.Event().wait()
 
 
 def _pi_settings(url: str, alias: str) -> str:

@@ -52,9 +52,9 @@ def task_pools(run: RunDirectory) -> dict[str, list[Task]]:
     return {split: read_tasks(source / split) if (source / split).is_dir() else [] for split in SPLITS}
 
 
-def guard_policy(task: Task) -> GuardPolicy:
-    """The guard of one training or evaluation session: the task's own policy in the `train` pack."""
-    return GuardPolicy.from_mapping({**task.guard, "pack": "train"})
+def guard_policy(task: Task, pack: str = "train") -> GuardPolicy:
+    """The guard of one session: the task's own policy, in this pack unless the task names another."""
+    return GuardPolicy.from_mapping({"pack": pack, **task.guard})
 
 
 async def record_oracles(
@@ -145,7 +145,7 @@ async def evaluate(
             group="",
             policy=name,
             seed=run.config.seed * 1_000_003 + number * 101 + attempt,
-            guard=guard_policy(task),
+            guard=guard_policy(task, "eval"),
             allow_base=name == BASE_POLICY,
             tags={"split": split, "policy_label": label, "attempt": str(attempt)},
         )

@@ -21,6 +21,7 @@ from harness_adapters.guard.programs import (
     network,
     packages,
     readers,
+    snapshots,
     wrappers,
 )
 from harness_adapters.guard.values import ANY, MADE, ONE, STAR, names
@@ -41,6 +42,7 @@ HANDLERS: Mapping[str, Handler] = {
 
 _VERSIONED = re.compile(r"^(python|pypy|perl|ruby|node|php|pip|lua|gcc|clang)[\d.]*$")
 
+_UNKNOWN_NAME = re.compile(f"[{ANY}{MADE}{STAR}{ONE}]")
 _FILTERS = frozenset(
     names(
         "cat head tail sort uniq cut grep egrep fgrep rg sed awk gawk mawk tr wc tee paste fold column nl env "
@@ -48,6 +50,18 @@ _FILTERS = frozenset(
     )
 )
 """What may stand behind a dump of the environment and says by itself whether its output still is one."""
+
+
+_KNOWN_ANYWHERE = frozenset(names("gradlew mvnw python sh bash node perl ruby make pytest tox npm npx yarn cargo go"))
+
+
+def _is_own_program(path: str) -> bool:
+    """Whether a path leads to a program of the project, which only happens to be called like a known one."""
+    folder, slash, name = path.rpartition("/")
+    if not slash or folder.endswith("bin") or folder.startswith(("/bin", "/usr", "/sbin", "/opt")):
+        return False
+    versioned = _VERSIONED.match(name)
+    return (versioned[1] if versioned else name) not in _KNOWN_ANYWHERE
 
 
 def run(run: Run) -> Output:
@@ -59,15 +73,17 @@ def run(run: Run) -> Output:
     run.add(Runs(name, tuple(run.args)))
     if run.stdin.env and name not in _FILTERS:
         run.add(DumpsEnv(name))
-    if any(marker in name for marker in (ANY, MADE, STAR, ONE)) and run.name != STAR:
+    if _UNKNOWN_NAME.search(name) and run.name != STAR:
         run.add(Opaque(run.name, "program"))
         return generic.unknown_program(run)
     own = interpreters.run_own_script(run) if "/" in run.name else None
     if own is not None:
         return own
-    handler = HANDLERS.get(name)
+    handler = HANDLERS.get(name) if not _is_own_program(run.name) else None
+    named = run if name == run.name else Run(run.shell, run.scope, name, run.args, run.stdin)
+    snapshots.updates(named)
     if handler is not None:
-        return handler(Run(run.shell, run.scope, name, run.args, run.stdin))
+        return handler(named)
     if "/" in run.name and not run.name.startswith(("/bin/", "/usr/", "/sbin/", "/opt/")):
         return readers.reads_arguments(run)
     return generic.unknown_program(run)

@@ -13,7 +13,7 @@ from harness_adapters.guard.facts import (
     SeeksSecret,
     SetsEnv,
 )
-from harness_adapters.guard.hosts import endpoint, is_loopback, normalise, url_endpoints
+from harness_adapters.guard.hosts import bare_endpoint, endpoint, is_loopback, normalise, url_endpoints
 from harness_adapters.guard.machine import FROM_NETWORK, Output, Run
 from harness_adapters.guard.programs.generic import add_path, split_options
 from harness_adapters.guard.values import ANY
@@ -100,7 +100,7 @@ def _url_hosts(run: Run, urls: list[str]) -> list[str]:
             add_path(run, Reads, url)
             continue
         bare = re.sub(r"^[A-Za-z][A-Za-z0-9+.-]*:[/\\]+", "", url)
-        end = endpoint(re.split(r"[/\\?#]", bare, maxsplit=1)[0])
+        end = bare_endpoint(bare)
         run.add(Connects(run.name, end.host, end.port))
         hosts.append(end.host)
     return hosts

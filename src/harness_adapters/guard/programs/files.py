@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Mapping
 
-from harness_adapters.guard.facts import Creates, Deletes, Opaque, Reads, Writes
+from harness_adapters.guard.facts import Creates, Deletes, Links, Mentions, Opaque, Reads, Writes
 from harness_adapters.guard.machine import DATA, NOTHING, Output, Run
-from harness_adapters.guard.programs.generic import add_path, connect_urls, path_arguments, split_options
-from harness_adapters.guard.values import ANY, DEEP, MADE, STAR, is_known, names
+from harness_adapters.guard.programs.generic import (
+    INNER_PATH,
+    add_path,
+    connect_urls,
+    mention_paths,
+    path_arguments,
+    split_options,
+)
+from harness_adapters.guard.values import ANY, DEEP, MADE, STAR, hides, is_known, names
 
 _PATCHED = re.compile(r"^(?:---|\+\+\+|\*\*\*) +(?:[ab]/)?([^\t\n]+)", re.MULTILINE)
 _PATCHED_HEADER = re.compile(
@@ -30,6 +38,21 @@ def patched_paths(text: str) -> list[str]:
         for path in dict.fromkeys(found)
         if path != "/dev/null" and not path.startswith(("Begin Patch", "End Patch"))
     ]
+
+
+def added_lines(text: str) -> list[tuple[str, str]]:
+    """The lines that a unified diff or a patch envelope adds, by the file they go to."""
+    added: dict[str, list[str]] = {}
+    path = ""
+    for line in text.split("\n"):
+        envelope = _ENVELOPE.match(line)
+        if envelope:
+            path = envelope[2].strip()
+        elif line.startswith("+++ "):
+            path = re.sub(r"^b/", "", line[4:].split("\t")[0].strip())
+        elif line.startswith("+") and path:
+            added.setdefault(path, []).append(line[1:])
+    return [(path, "\n".join(lines)) for path, lines in added.items()]
 
 
 def _destinations(run: Run, sources: list[str], target: str) -> list[str]:
@@ -68,7 +91,7 @@ def _copy(run: Run) -> Output:
             continue
         for old in run.paths(source):
             for destination in destinations:
-                run.machine.files.copy_to(old, run.paths(destination)[-1])
+                run.machine.copied(run.name, old, run.paths(destination)[-1])
     if any(o in options for o in ("-s", "--symbolic-link")):
         _remember_links(run, sources, destinations)
     return NOTHING
@@ -104,11 +127,12 @@ def _remember_links(run: Run, sources: list[str], destinations: list[str]) -> No
             if (
                 link != target
                 and is_known(link)
-                and is_known(target)
+                and not hides(target)
                 and not target.startswith(link + "/")
                 and destination not in (".", "..")
             ):
                 run.machine.files.links[link] = target
+                run.add(Links(run.name, link, target))
 
 
 def _remove(run: Run) -> Output:
@@ -149,7 +173,7 @@ def _archive(run: Run) -> Output:
     if run.name in ("tar", "bsdtar", "gtar") and args and not args[0].startswith("-"):
         args[0] = "-" + args[0]
     options, operands = split_options(
-        args, "-C -f -d --directory --file --exclude -T --transform --one-top-level -o -I --to-command"
+        args, "-C -f -d --directory --file --exclude -T --transform --xform --one-top-level -o -I --to-command"
     )
     for command in options.get("--to-command", []) + options.get("-I", []):
         run.shell.script(command, run.scope.fork(), DATA)
@@ -159,20 +183,55 @@ def _archive(run: Run) -> Output:
     if extracts:
         for folder in folders or ["."]:
             add_path(run, Writes, f"{folder}/{ANY}")
+            work = run.machine.cwd
+            if not any(path == work or path.startswith(work + "/") for path in run.paths(folder)):
+                add_path(run, Writes, folder, deep=True)
         names = operands if archives or run.name != "unzip" else operands[1:]
         for name in names:
             add_path(run, Writes, f"{(folders or ['.'])[0]}/{name}")
         for archive in archives or operands[:1]:
             add_path(run, Reads, archive)
+            for path in run.paths(archive):
+                for entry in run.machine.files.archives.get(path, ()):
+                    add_path(run, Writes, f"{(folders or ['.'])[0]}/{entry}", deep=True)
         return DATA
     lists = "-t" in options or "--list" in options or "-l" in options
     for archive in archives or operands[:1]:
         add_path(run, Reads if lists else Creates, archive)
+        if not lists:
+            packed = operands if archives else operands[1:]
+            renamed = options.get("--transform", []) + options.get("--xform", [])
+            entries = [_renamed(entry, renamed) for entry in _entries(run, packed, folders)]
+            run.machine.files.archives[run.paths(archive)[-1]] = tuple(entries)
     for operand in operands if archives else operands[1:]:
         add_path(
             run, Reads, f"{folders[0]}/{operand}" if folders and not operand.startswith("/") else operand, deep=True
         )
     return DATA
+
+
+def _entries(run: Run, packed: list[str], folders: list[str]) -> tuple[str, ...]:
+    """The names in an archive; a folder stands for the files that the session has put below it, where any are known."""
+    base = run.paths(folders[0] if folders else ".")[-1]
+    entries: list[str] = []
+    for name in packed:
+        place = run.machine.path(name, base)
+        below = [path for path in run.machine.files.contents if path.startswith(place + "/")]
+        entries += [path[len(base) + 1 :] if path.startswith(base + "/") else path for path in below]
+        if name not in (".", "./"):
+            entries.append(name)
+    return tuple(dict.fromkeys(entries))[:64]
+
+
+def _renamed(name: str, rules: list[str]) -> str:
+    """The name of an archive's member after `s,pattern,replacement,` rules."""
+    for rule in rules:
+        parts = rule[2:].split(rule[1]) if len(rule) > 4 and rule[0] == "s" else []
+        if len(parts) < 2 or len(rule) > 256 or re.search(r"[*+}]\)?[*+{]", parts[0]):
+            continue
+        with contextlib.suppress(re.error):
+            name = re.sub(parts[0], parts[1].replace("&", r"\g<0>"), name, count=1)
+    return name
 
 
 def _compress(run: Run) -> Output:
@@ -202,6 +261,9 @@ def add_patch(run: Run, texts: list[str], folder: str, strip: int = 0) -> None:
     """Adds the writes of a patch. One that cannot be read may write anything below its folder."""
     for text in texts:
         paths = patched_paths(text)
+        for path, added in added_lines(text):
+            for place in run.paths(path if path.startswith("/") else f"{folder}/{path}"):
+                run.machine.put(run.name, place, added)
         for path in paths:
             stripped = path.split("/", strip)[-1] if 0 < strip <= path.count("/") else path
             add_path(run, Writes, f"{folder}/{path}" if not path.startswith("/") else path)
@@ -218,9 +280,12 @@ def _mount(run: Run) -> Output:
 
 
 def _editor(run: Run) -> Output:
-    """`ed`, `ex`, `vim`: their operands change."""
+    """`ed`, `ex`, `vim`: their operands change, and so may what their own commands name."""
     for value in path_arguments(run.args):
         add_path(run, Writes, value)
+    mention_paths(run)
+    for path in INNER_PATH.findall(run.stdin.text if is_known(run.stdin.text) else "")[:32]:
+        add_path(run, Mentions, path)
     return DATA
 
 

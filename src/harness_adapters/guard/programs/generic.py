@@ -5,29 +5,59 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
-from harness_adapters.guard.facts import Connects, PathFact, Touches, Writes
-from harness_adapters.guard.hosts import SCP_ADDRESS, endpoint, url_endpoints
+from harness_adapters.guard.facts import Connects, Mentions, PathFact, Touches, Writes
+from harness_adapters.guard.hosts import SCP_ADDRESS, endpoint, normalise, url_endpoints
 from harness_adapters.guard.machine import DATA, Output, Run
+from harness_adapters.guard.values import is_known, names
 
 OUTPUT_OPTION = re.compile(
     r"^--?[\w-]*(out|report|log|junit|save|dest|target|write|basetemp|html)[\w-]*$", re.IGNORECASE
 )
 _OPTION_VALUE = re.compile(r"^(--?[\w.-]+)=(.*)$", re.DOTALL)
 _ASSIGNMENT = re.compile(r"^[A-Za-z_][\w.-]*=(.*)$", re.DOTALL)
+INNER_PATH = re.compile(r"(?<![\w.:/@-])/[\w./-]{3,}")
+_NAMED_HOST = re.compile(
+    r"(?i)\b(?:\w*endpoint|host(?:name|addr)?|server)['\"]?\s*(?:=>|=|:|\s)\s*['\"]([\w-]+(?:\.[\w-]+)+)['\"]"
+)
+"""A host in the language of a data base's or mail client: `SET s3_endpoint='h'`."""
+_TEXT_TOOLS = frozenset(
+    names(
+        "pandoc asciidoctor markdown mdcat glow xclip xsel pbcopy wl-copy cowsay figlet iconv recode xxd hexdump od "
+        "shellcheck shfmt prettier black ruff mdformat markdownlint vale aspell hunspell codespell yamllint hadolint "
+        "write wall logger lp lpr espeak say dot mmdc plantuml lolcat boxes fmt fold par"
+    )
+)
+"""Programs to which the addresses in their input are text."""
 _SHORT_PATH = re.compile(r"^-[A-Za-z]([/~].*)$")
 
 
 def unknown_program(run: Run) -> Output:
-    """A program that may do anything with its arguments."""
+    """A program that may do anything with its arguments, and with what its input tells it."""
     connect_urls(run, run.args)
     for value in path_arguments(run.args):
         add_path(run, Touches, value)
+    mention_paths(run)
+    told = run.stdin.text if is_known(run.stdin.text) else ""
+    for path in INNER_PATH.findall(told)[:32]:
+        add_path(run, Mentions, path)
+    if told and run.name not in _TEXT_TOOLS:
+        connect_urls(run, [told])
+        for host in _NAMED_HOST.findall(told)[:32]:
+            run.add(Connects(run.name, normalise(host)))
     return DATA
+
+
+def mention_paths(run: Run) -> None:
+    """Absolute paths inside arguments that are commands in the program's own language (`.output /logs/x`)."""
+    for arg in run.args:
+        if re.search(r"\s", arg):
+            for path in INNER_PATH.findall(arg)[:32]:
+                add_path(run, Mentions, path)
 
 
 def add_path(run: Run, kind: Callable[..., PathFact], value: str, *, deep: bool = False) -> None:
     """One path fact for each folder the shell may be in."""
-    if value and "://" not in value:
+    if value and ("://" not in value or value.startswith("file:")):
         for path in run.paths(value):
             run.add(kind(run.name, path, deep))
 
@@ -69,7 +99,7 @@ def connect_urls(run: Run, args: list[str]) -> bool:
         ends = url_endpoints(arg)
         scp = SCP_ADDRESS.match(arg)
         if scp:
-            ends.append(endpoint(scp[1]))
+            ends.append(endpoint(scp[1], scp[2]))
         for end in ends:
             run.add(Connects(run.name, end.host, end.port))
             found = True

@@ -2,16 +2,43 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 
-from harness_adapters.guard.facts import Connects, Creates, Deletes, Evades, Reads, SeeksSecret, Writes
+from harness_adapters.guard.facts import (
+    Connects,
+    Creates,
+    Deletes,
+    Evades,
+    LooksUp,
+    Mentions,
+    Reads,
+    SeeksSecret,
+    Writes,
+)
 from harness_adapters.guard.machine import DATA, Output, Run, Scope
 from harness_adapters.guard.programs.files import add_patch
 from harness_adapters.guard.programs.generic import add_path, connect_urls, split_options
-from harness_adapters.guard.values import ANY, DEEP, names
+from harness_adapters.guard.values import ANY, DEEP, ONE, STAR, is_known, names
 
 _NETWORK = frozenset(names("clone fetch pull push ls-remote submodule remote archive request-pull lfs"))
-_WHOLE_TREE = frozenset(names("merge rebase cherry-pick revert am pull bisect read-tree checkout-index"))
+_SHOWING = frozenset(
+    names(
+        "log show diff rev-list shortlog whatchanged grep blame cherry format-patch show-branch archive checkout "
+        "restore switch cherry-pick worktree merge rebase cat-file read-tree ls-tree reset fsck name-rev rev-parse "
+        "range-diff difftool bundle replace"
+    )
+)
+_EVERYTHING = re.compile(
+    r"^(--all|--remotes(=.*)?|--tags(=.*)?|--reflog|-g|--walk-reflogs|--glob=.*|--batch-all-objects|--lost-found"
+    r"|--unreachable|--dangling|--alternate-refs)$"
+)
+_ELSEWHERE = re.compile(
+    r"^(refs/)?(remotes/|origin/|upstream/|fork/|tags/)|^(FETCH_HEAD|ORIG_HEAD|MERGE_HEAD)$"
+    r"|^(refs/tags/)?(v|release[-/])?\d+\.\d+(\.\d+)?([-.]?\w+)?$|@\{"
+)
+_COMMIT = re.compile(r"^[0-9a-f]{7,40}$")
+_WHOLE_TREE = frozenset(names("merge rebase cherry-pick revert am pull read-tree checkout-index"))
 
 
 def _git(run: Run) -> Output:
@@ -21,11 +48,15 @@ def _git(run: Run) -> Output:
         option = args.pop(0)
         if option in ("-C", "--work-tree", "--git-dir") and args:
             folder = args.pop(0)
+            add_path(run, Mentions, folder)
             if option == "-C" or option == "--work-tree":
                 scope.cwds = tuple(run.paths(folder))
         elif option == "-c" and args:
             _setting(run, args.pop(0))
+        elif option.startswith("--git-dir="):
+            add_path(run, Mentions, option.partition("=")[2])
         elif option.startswith("--work-tree="):
+            add_path(run, Mentions, option.partition("=")[2])
             scope.cwds = tuple(run.paths(option.partition("=")[2]))
     if not args:
         return DATA
@@ -35,12 +66,65 @@ def _git(run: Run) -> Output:
         "://" in arg for arg in rest if command not in ("commit", "log", "grep", "tag", "notes", "config")
     ):
         connect_urls(inner, rest)
+    _history(inner, command)
+    for arg in rest:
+        if re.fullmatch(r"[/~][\w./~+-]+", arg):
+            add_path(inner, Mentions, arg)
     handler = _SUBCOMMANDS.get(command)
     if handler is not None:
         handler(inner)
     elif command in _WHOLE_TREE and not any(arg in ("--abort", "--continue", "--quit", "log", "start") for arg in rest):
         add_path(inner, Writes, DEEP)
+    if command == "ls-files":
+        names_of = [arg.replace("*", STAR).replace("?", ONE) for arg in rest if not arg.startswith("-")]
+        return Output("\n".join(names_of) + "\n" if names_of else f"{DEEP}\n", plain=True)
     return Output(ANY, plain=True) if command not in ("show", "cat-file") else DATA
+
+
+def _history(run: Run, command: str) -> None:
+    """Looks at what the repository holds beyond the commit that is checked out."""
+    if command in ("reflog",) and run.args[:1] not in (["expire"], ["delete"]):
+        run.add(LooksUp(run.name, "the reflog"))
+    if command == "stash" and run.args[:1] == ["pop"] and run.machine.stash_mark is not None:
+        # What was put aside in this call comes back: nothing has changed.
+        run.machine.forget(run.machine.stash_mark, Writes)
+    restores = command == "stash" and run.args[:1] in (["apply"], ["pop"], ["show"], ["branch"])
+    if restores and not run.machine.files.stashed:
+        run.add(LooksUp(run.name, "a stash"))
+    if command in ("tag", "branch") or (command in ("checkout", "switch") and {"-b", "-B", "-c"} & set(run.args)):
+        run.machine.files.own_refs |= {arg for arg in run.args if not arg.startswith("-")}
+    names_only = command == "rev-parse" and any(arg in ("--abbrev-ref", "--symbolic-full-name") for arg in run.args)
+    if command not in _SHOWING or names_only:
+        return
+    for arg in run.args:
+        if arg == "--":
+            break
+        if _EVERYTHING.match(arg) and not (command == "show-ref" or (command == "for-each-ref")):
+            run.add(LooksUp(run.name, f"commits that {arg} brings in"))
+        elif not arg.startswith("-"):
+            _revision(run, arg)
+
+
+def _work_tree(run: Run) -> None:
+    """`git worktree add FOLDER REV`: what is read there is what REV holds."""
+    _, operands = split_options(run.args[1:], "-b -B --reason --orphan")
+    if run.args[:1] == ["add"] and len(operands) > 1:
+        for folder in run.paths(operands[0]):
+            run.machine.files.worktrees[folder] = re.split(r"[:^~]", operands[1], maxsplit=1)[0]
+
+
+def _revision(run: Run, text: str) -> None:
+    """One revision or range. What ends at HEAD shows only what is checked out already."""
+    if is_known(text) and ("..." in text or ".." in text):
+        end = re.split(r"\.{2,3}", text)[-1]
+        if end in ("", "HEAD", "@"):
+            return
+        text = end
+    name = re.split(r"[:^~]", text, maxsplit=1)[0]
+    if name in run.machine.files.own_refs:
+        return
+    if _COMMIT.match(name) or _ELSEWHERE.match(name):
+        run.add(LooksUp(run.name, name))
 
 
 def _setting(run: Run, text: str) -> None:
@@ -118,6 +202,8 @@ def _stash(run: Run) -> None:
         "-a",
         "--all",
     ):
+        run.machine.files.stashed = True
+        run.machine.stash_mark = len(run.machine.facts)
         paths = _paths_after_dashes(run.args)
         for path in paths or [DEEP]:
             add_path(run, Writes, path)
@@ -162,6 +248,9 @@ def _fetch(run: Run) -> None:
     if run.name == "git clone" or (run.name == "git submodule" and "update" not in run.args):
         return
     remotes = [arg for arg in run.args if not arg.startswith("-")]
+    if run.name == "git push" and (not remotes or re.fullmatch(r"[\w-]+", remotes[0])):
+        # It goes to the remote that the checkout came with, and brings nothing back.
+        return
     known_local = remotes and remotes[0].startswith(("/", ".", "file:"))
     if not known_local and not any("://" in arg or "@" in arg for arg in remotes) and run.name != "git remote":
         run.add(Connects(run.name, "", ""))
@@ -206,6 +295,7 @@ _SUBCOMMANDS: Mapping[str, Callable[[Run], None]] = {
     "credential-cache": _credential,
     "rebase": _rebase_exec,
     "update-index": _update_index,
+    "worktree": _work_tree,
 }
 
 HANDLERS: Mapping[str, Callable[[Run], Output]] = {"git": _git}

@@ -119,7 +119,7 @@ def _python_text(run: Run, code: str, where: str) -> Output:
     if len(code) > MAX_CONTENT:
         run.add(Opaque(where, "size"))
         return DATA
-    printed = python_facts(run, code)
+    printed = python_facts(run, code, from_file=where not in ("-c", "-"))
     return Output(printed) if printed is not None else Output(MADE)
 
 
@@ -127,7 +127,9 @@ def _python_file(run: Run, name: str, arguments: list[str]) -> Output:
     add_path(run, Reads, name)
     content = run.machine.files.contents.get(run.paths(name)[-1])
     if content is not None:
-        _python_text(run, content, name)
+        scope = run.scope.fork()
+        scope.arguments = [name, *arguments]
+        _python_text(Run(run.shell, scope, run.name, run.args, run.stdin), content, name)
     readers.reads_arguments(Run(run.shell, run.scope, name, arguments, run.stdin))
     return DATA
 
@@ -192,8 +194,14 @@ def _other(run: Run) -> Output:
         if MADE in run.stdin.text:
             run.add(Opaque(run.name, "code"))
         codes.append(run.stdin.text)
+    beside = run.scope.fork()
+    if files:
+        # A module's relative paths may start at its own folder.
+        beside.cwds += tuple(path.rpartition("/")[0] or "/" for path in run.paths(files[0]))
     for code in codes:
-        script_facts(run, code, run.name, writes=files if in_place else [])
+        script_facts(
+            Run(run.shell, beside, run.name, run.args, run.stdin), code, run.name, writes=files if in_place else []
+        )
     for value in path_arguments(files):
         add_path(run, Reads, value)
     return DATA
@@ -224,6 +232,62 @@ def _awk(run: Run) -> Output:
     )
 
 
+_MAKE_VARIABLE = re.compile(r"^(?:export\s+|override\s+)?(\w+)\s*[:?+]?:?=\s*(.*)$")
+_MAKE_SUBST = re.compile(r"\$\(subst ([^,()]*),([^,()]*),([^()]*)\)")
+_MAKE_RULE = re.compile(r"^([^\s:#=]++(?:\s++[^\s:#=]++)*+)\s*+::?\s*([^=;]*?)(?:;(.*))?$")
+
+
+def recipes(text: str) -> str:
+    """The commands of a makefile as shell text: simple variables and `$@`, `$<`, `$^` filled in."""
+    variables: dict[str, str] = {}
+    commands: list[str] = []
+
+    def fill(line: str) -> str:
+        for _ in range(4):
+            line = re.sub(r"\$[({](\w+)[)}]", lambda match: variables.get(match[1], match[0]), line)
+            line = _MAKE_SUBST.sub(lambda match: match[3].replace(match[1], match[2]), line)
+        return line
+
+    for line in text.split("\n"):
+        # A variable may be set below the rules that use it.
+        if variable := _MAKE_VARIABLE.match(line):
+            variables[variable[1]] = fill(variable[2])
+
+    for line in text.replace("\\\n", " ").split("\n"):
+        variable, rule = _MAKE_VARIABLE.match(line), _MAKE_RULE.match(line)
+        if line.startswith("\t"):
+            command = fill(line.lstrip("\t@+-"))
+            for mark, value in (("@", "@"), ("<", "<"), ("^", "^")):
+                command = command.replace(f"${mark}", variables.get(value, ""))
+            commands.append(command.replace("$$", "$"))
+        elif variable:
+            variables[variable[1]] = fill(variable[2])
+        elif rule:
+            target, needed = fill(rule[1]), fill(rule[2])
+            variables |= {"@": target.split()[0], "<": (needed.split() or [""])[0], "^": needed}
+            if rule[3]:
+                commands.append(fill(rule[3]).replace("$$", "$"))
+    return "\n".join(commands)
+
+
+def _make(run: Run) -> Output:
+    """`make`: every recipe of a makefile that the session has written, whichever target is asked for."""
+    from harness_adapters.guard.programs.generic import split_options
+
+    options, _ = split_options(run.args, "-f -C -j -I -l -o -W --file --directory --makefile")
+    folder = (options.get("-C") or options.get("--directory") or ["."])[0]
+    named = options.get("-f", []) + options.get("--file", []) + options.get("--makefile", [])
+    scope = run.scope.fork()
+    scope.cwds = tuple(run.paths(folder))
+    for name in named or ["Makefile", "makefile", "GNUmakefile"]:
+        text = run.stdin.text if name == "-" else None
+        for path in [run.machine.path(name, cwd) for cwd in scope.cwds]:
+            text = text or run.machine.files.contents.get(path) or "\n".join(run.machine.files.fragments.get(path, []))
+        if text:
+            run.shell.script(recipes(text), scope, DATA)
+    return readers.reads_arguments(run)
+
+
 HANDLERS: Mapping[str, Callable[[Run], Output]] = {
     **dict.fromkeys(names("sh bash zsh dash ksh ash fish rbash"), _shell),
     **dict.fromkeys((".", "source"), _source),
@@ -232,5 +296,6 @@ HANDLERS: Mapping[str, Callable[[Run], Output]] = {
         names("node nodejs perl ruby php lua deno bun Rscript R julia osascript tclsh groovy scala swift elixir"),
         _other,
     ),
+    **dict.fromkeys(("make", "gmake"), _make),
     **dict.fromkeys(names("awk gawk mawk nawk"), _awk),
 }

@@ -12,7 +12,7 @@ from harness_adapters.guard.facts import (
     Evades,
     Reads,
 )
-from harness_adapters.guard.hosts import SCP_ADDRESS, endpoint, looks_like_host, normalise, url_endpoints
+from harness_adapters.guard.hosts import SCP_ADDRESS, bare_endpoint, endpoint, looks_like_host, normalise, url_endpoints
 from harness_adapters.guard.machine import DATA, FROM_NETWORK, Output, Run
 from harness_adapters.guard.programs.generic import add_path, connect_urls, split_options
 from harness_adapters.guard.values import ANY, names
@@ -48,7 +48,7 @@ def _client(run: Run) -> Output:
         if operand.startswith(("/", "./", "~")) and "://" not in operand:
             add_path(run, Reads, operand)
             continue
-        ends = url_endpoints(operand) or [endpoint(operand.split("/")[0])]
+        ends = url_endpoints(operand) or [bare_endpoint(operand)]
         for end in ends:
             run.add(Connects(run.name, end.host, end.port))
     return FROM_NETWORK
@@ -68,6 +68,9 @@ def _copier(run: Run) -> Output:
             for source in operands[:-1]:
                 name = source.rstrip("/").rpartition("/")[2]
                 add_path(run, Creates, f"{operand.rstrip('/')}/{ANY if source.endswith('/') else name}")
+                inside = operand if source.endswith("/") else f"{operand.rstrip('/')}/{name}"
+                for old in run.paths(source) if not SCP_ADDRESS.match(source) else ():
+                    run.machine.copied(run.name, old, run.paths(inside)[-1])
         else:
             add_path(run, Deletes if "--remove-source-files" in run.args else Reads, operand, deep=True)
     return DATA
@@ -78,7 +81,7 @@ def _any_url(run: Run) -> Output:
     found = connect_urls(run, run.args)
     for arg in run.args:
         if run.name != "openssl" and not arg.startswith("-") and "://" not in arg and looks_like_host(arg):
-            end = endpoint(arg.split("/")[0])
+            end = bare_endpoint(arg)
             run.add(Connects(run.name, end.host, end.port))
             found = True
     for i, arg in enumerate(run.args):
@@ -151,7 +154,8 @@ HANDLERS: Mapping[str, Callable[[Run], Output]] = {
     ),
     **dict.fromkeys(
         names(
-            "ip iptables ip6tables nft ifconfig route nmcli resolvectl resolvconf tc ufw firewall-cmd systemd-resolve"
+            "ip iptables ip6tables iptables-restore ip6tables-restore iptables-legacy ebtables arptables ipset "
+            "nft ifconfig route nmcli resolvectl resolvconf tc ufw firewall-cmd systemd-resolve"
         ),
         _routes,
     ),

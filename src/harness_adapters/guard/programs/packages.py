@@ -4,29 +4,33 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 
 from harness_adapters.guard.facts import (
     Connects,
     Evades,
+    GetsPackage,
     Reads,
     SeeksSecret,
     SetsEnv,
+    Shadows,
     UsesDataset,
     UsesRegistry,
     Writes,
 )
 from harness_adapters.guard.hosts import looks_like_host, normalise, url_endpoints
-from harness_adapters.guard.machine import DATA, FROM_NETWORK, Output, Run
+from harness_adapters.guard.hubs import place_of
+from harness_adapters.guard.machine import DATA, FROM_NETWORK, NOTHING, Output, Run
 from harness_adapters.guard.programs.generic import add_path, connect_urls, path_arguments
-from harness_adapters.guard.values import ANY, hides, names
+from harness_adapters.guard.values import ANY, hides, is_known, names
 
 _HUBS: Mapping[str, str] = {
     "hf": "huggingface.co",
     "huggingface-cli": "huggingface.co",
-    "gh": "api.github.com",
-    "hub": "api.github.com",
+    "gh": "github.com",
+    "hub": "github.com",
     "glab": "gitlab.com",
-    "kaggle": "www.kaggle.com",
+    "kaggle": "kaggle.com",
     "aws": "amazonaws.com",
     "s3cmd": "amazonaws.com",
     "s5cmd": "amazonaws.com",
@@ -34,10 +38,10 @@ _HUBS: Mapping[str, str] = {
     "gcloud": "googleapis.com",
     "bq": "googleapis.com",
     "az": "azure.com",
-    "docker": "registry-1.docker.io",
-    "podman": "registry-1.docker.io",
-    "skopeo": "registry-1.docker.io",
-    "crane": "registry-1.docker.io",
+    "docker": "docker.io",
+    "podman": "docker.io",
+    "skopeo": "docker.io",
+    "crane": "docker.io",
     "wandb": "api.wandb.ai",
     "modal": "api.modal.com",
     "ollama": "registry.ollama.ai",
@@ -53,16 +57,39 @@ _HUBS: Mapping[str, str] = {
     "rclone": "",
 }
 _TOKEN_COMMANDS = re.compile(
-    r"\b(auth\s+(token|print-access-token|print-identity-token|status|login|list|application-default)"
+    r"\b(auth\s+(token|print-access-token|print-identity-token|status\s.*(-t\b|--show-token)|login|list|application-default)"
     r"|configure\s+(get|list|export-credentials)|export-credentials|get-session-token|get-login-password"
     r"|get-secret-value|get-parameters?|print-access-token|account\s+get-access-token"
     r"|config\s+(config-helper|view)|whoami|secret[s]?\s|sts\s)"
 )
 
 
+def _container(run: Run) -> None:
+    """What a container is given of the machine: folders of it, its processes, its network."""
+    mounts = [b for a, b in pairwise(run.args) if a in ("-v", "--volume", "--mount")]
+    mounts += [arg.partition("=")[2] for arg in run.args if arg.startswith(("--volume=", "--mount="))]
+    for mount in mounts:
+        named = re.search(r"(?:^|,)(?:source|src)=([^,]+)", mount)
+        folder = named[1] if named else mount.partition(":")[0]
+        if folder.startswith(("/", "~", ".")):
+            for path in run.paths(folder):
+                inside = path == run.machine.cwd or path.startswith(run.machine.cwd + "/")
+                run.add(Reads(run.name, path, not inside))
+    if any(arg in ("--privileged", "--pid=host", "--net=host", "--network=host") for arg in run.args):
+        run.add(Evades(run.name, "leaves the sandbox's processes and network behind"))
+
+
+_IMAGE = re.compile(
+    r"^(?:docker://)?((?:[\w-]+\.)+[A-Za-z][\w-]*|localhost)(?::(\d+))?/[\w./-]+(?::[\w.-]+)?(?:@sha256:[0-9a-f]+)?$"
+)
+"""An image's name that says which registry it is in."""
+
+
 def _hub(run: Run) -> Output:
     """A client of a hosted service: reaches that service's host whatever its arguments are."""
     words = " ".join(run.args)
+    if run.args[:1] == ["build"]:
+        run.machine.files.images |= {b for a, b in pairwise(run.args) if a in ("-t", "--tag")}
     if any(arg in ("--help", "-h", "--version", "version", "help") for arg in run.args) or not run.args:
         return DATA
     if _TOKEN_COMMANDS.search(words + " "):
@@ -78,9 +105,16 @@ def _hub(run: Run) -> Output:
         "info",
         "exec",
     )
-    if not local:
-        run.add(Connects(run.name, _HUBS[run.name]))
+    if run.name in ("docker", "podman"):
+        local = local or _is_own_image(run)
+    if not local and not any(_IMAGE.match(arg) for arg in run.args):
+        run.add(Connects(run.name, _hub_place(run)))
+    if run.name in ("docker", "podman"):
+        _container(run)
     for arg in run.args:
+        registry = _IMAGE.match(arg)
+        if registry and run.name in ("docker", "podman", "skopeo", "crane"):
+            run.add(Connects(run.name, normalise(registry[1]), registry[2] or ""))
         run.add(UsesDataset(run.name, arg)) if "/" in arg and not arg.startswith(("-", "/", ".")) else None
     connect_urls(run, run.args)
     for value in path_arguments(run.args):
@@ -88,10 +122,38 @@ def _hub(run: Run) -> Output:
     return FROM_NETWORK
 
 
+def _hub_place(run: Run) -> str:
+    """The place on the hub that the arguments name, the bare hub where they name none."""
+    words = run.args
+    if run.name in ("gh", "glab", "hub"):
+        repositories = [b for a, b in pairwise(words) if a in ("-R", "--repo")]
+        repositories += [arg.partition("=")[2] for arg in words if arg.startswith("--repo=")]
+        if words[0] == "repo":
+            repositories += words[2:3]
+        if words[0] == "api":
+            repositories += ["/".join(word.lstrip("/").split("/")[1:3]) for word in words if "repos/" in word]
+        words = repositories
+    places = [place_of(_HUBS[run.name], word) for word in words]
+    return next((place for place in places if "/" in place), _HUBS[run.name])
+
+
+def _is_own_image(run: Run) -> bool:
+    """Whether the sub-command needs no registry: it runs an image that the session has built, or only handles
+    containers."""
+    if run.args[0] in ("pull", "push", "login", "search", "create", "manifest", "buildx"):
+        return False
+    if run.args[0] in ("run", "compose"):
+        return run.args[0] == "compose" or any(arg in run.machine.files.images for arg in run.args)
+    return True
+
+
 def _package_manager(run: Run) -> Output:
     """`pip install`, `npm install` …: the index named by an option, or the default one."""
     words = [arg for arg in run.args if not arg.startswith("-")]
     verb = words[0] if words else ""
+    if verb.startswith("shell."):
+        # `conda shell.bash hook` prints its own functions for `eval`.
+        return NOTHING
     if run.name == "uv" and words[:1] in (["pip"], ["tool"]):
         verb = words[1] if len(words) > 1 else ""
         words = words[1:]
@@ -101,13 +163,17 @@ def _package_manager(run: Run) -> Output:
             after = after[2:] if after[0] in ("--with", "--python", "-p", "--extra") else after[1:]
         return run.again(after) if after else DATA
     _package_settings(run, verb, words)
+    _packages(run, verb, words[1:])
+    if run.name in ("npm", "pnpm", "yarn", "bun"):
+        _scripts(run, words)
     offline = any(arg in ("--no-index", "--offline", "--dry-run") for arg in run.args)
     if verb in _FETCH_VERBS.get(run.name, _ANY_VERB) and not offline:
         ends = [end for arg in run.args for end in url_endpoints(arg)]
         for end in ends:
             run.add(Connects(run.name, end.host, end.port))
         modules = [w for w in words[1:] if run.name == "go" and looks_like_host(w.split("/")[0])]
-        for module in modules:
+        through_proxy = bool(run.scope.variables.get("GOPROXY"))
+        for module in modules if not through_proxy else ():
             run.add(Connects(run.name, normalise(module.split("/")[0])))
         local = bool(words[1:]) and all(w.startswith((".", "/")) for w in words[1:])
         indexed = (
@@ -119,11 +185,61 @@ def _package_manager(run: Run) -> Output:
         )
         if not indexed and not modules and not (local and not ends):
             run.add(UsesRegistry(run.name))
+            _configured_indexes(run)
+    _local_plugins(run, words[1:])
     for flag in ("--target", "-t", "--prefix", "--root", "-d", "--dest", "-r", "--requirement"):
         for i, arg in enumerate(run.args[:-1]):
             if arg == flag and "://" not in run.args[i + 1]:
                 add_path(run, Reads if flag in ("-r", "--requirement") else Writes, run.args[i + 1])
+                content = run.machine.files.contents.get(run.paths(run.args[i + 1])[-1]) or ""
+                connect_urls(
+                    run, [w for line in content.split("\n") if "index" in line for w in re.split(r"[\s=]", line)]
+                )
     return Output(ANY, plain=True)
+
+
+def _local_plugins(run: Run, operands: list[str]) -> None:
+    """A folder of the session's own that is installed, with the plugins that it registers."""
+    for operand in operands:
+        for folder in run.paths(operand) if operand.startswith((".", "/")) else ():
+            for path, content in run.machine.files.contents.items():
+                if path.startswith(folder.rstrip("/") + "/") and content and "pytest11" in content:
+                    run.add(Shadows(run.name, "pytest", "a plugin that the session wrote"))
+
+
+def _scripts(run: Run, words: list[str]) -> None:
+    """`npm run NAME` and its hooks, where the session has written that script."""
+    verb = words[0] if words else ""
+    name = words[1] if verb in ("run", "run-script") and len(words) > 1 else verb
+    names_run = {name, f"pre{name}", f"post{name}"} - {"", "install", "ci", "add"}
+    for path in run.paths("package.json"):
+        texts = [run.machine.files.contents.get(path) or "", *run.machine.files.fragments.get(path, [])]
+        for script, command in re.findall(r'"([\w:.-]+)"\s*:\s*"((?:[^"\\]|\\.)*)"', "\n".join(texts)):
+            if script in names_run:
+                run.shell.script(command.replace('\\"', '"'), run.scope.fork(), DATA)
+
+
+def _configured_indexes(run: Run) -> None:
+    """Indexes that settings written in this session name."""
+    for path, content in list(run.machine.files.contents.items()):
+        if content and path.endswith(("/pip.conf", "/.npmrc", "/.condarc", "/bunfig.toml", "/.yarnrc", "/.yarnrc.yml")):
+            connect_urls(run, content.split())
+
+
+def _packages(run: Run, verb: str, operands: list[str]) -> None:
+    """The packages that are downloaded, and whether to a place of their own."""
+    if run.name == "go" and verb == "mod":
+        verb, operands = (operands or [""])[0], operands[1:]
+    if verb not in ("install", "add", "download", "get", "fetch", "pack", "view", "unpack", "wheel", "i", "clone"):
+        return
+    flags = {arg.partition("=")[0] for arg in run.args}
+    aside = verb in ("pack", "view", "unpack") or bool(
+        flags & {"--target", "-t", "--prefix", "--root", "--no-binary", "--no-install-project"}
+    )
+    for operand in operands:
+        name = re.split(r"[=<>!~\[;@ ]", operand.lstrip("@"), maxsplit=1)[0]
+        if name and is_known(name) and not operand.startswith((".", "/")) and "://" not in operand:
+            run.add(GetsPackage(run.name, name.rpartition("/")[2] if run.name in ("go", "npm") else name, aside))
 
 
 _ANY_VERB = frozenset(names("install add download get fetch update upgrade sync search exec create dlx i ci"))
@@ -136,6 +252,10 @@ _FETCH_VERBS: Mapping[str, frozenset[str]] = {
 
 def _package_settings(run: Run, verb: str, words: list[str]) -> None:
     joined = " ".join(run.args)
+    if verb in ("pkg", "set-script") and run.name in ("npm", "pnpm", "yarn"):
+        for path in run.paths("package.json"):
+            run.add(Writes(run.name, path))
+            run.machine.put(run.name, path, joined)
     if verb == "config" and "proxy" in joined and any(w in ("set", "delete", "rm", "unset") for w in words):
         run.add(Evades(run.name, "changes the package manager's proxy"))
     if verb == "config" and re.search(r"_auth|token|password", joined) and "get" in words:
@@ -153,25 +273,11 @@ def _runner_of_packages(run: Run) -> Output:
     connect_urls(run, run.args)
     if not any(arg in ("--no-install", "--offline") for arg in run.args):
         names = [arg for arg in run.args if not arg.startswith("-")]
-        known = {
-            "tsc",
-            "jest",
-            "vitest",
-            "eslint",
-            "prettier",
-            "mocha",
-            "ts-node",
-            "tsx",
-            "vite",
-            "next",
-            "ruff",
-            "pytest",
-            "mypy",
-            "black",
-        }
-        if names and names[0].partition("@")[0] not in known:
+        asks = any(arg in ("-y", "--yes", "-p", "--package", "--from", "--with", "--refresh") for arg in run.args)
+        if names and (asks or "@" in names[0] or run.name != "npx"):
             run.add(UsesRegistry(run.name))
         elif names:
+            # What the project has installed; a tool that is missing asks before it is fetched.
             return run.again(run.args[run.args.index(names[0]) :])
     return DATA
 
@@ -183,6 +289,8 @@ def _system_packages(run: Run) -> Output:
         connect_urls(run, run.args)
         if not local:
             run.add(UsesRegistry(run.name))
+        for word in words[1:] if words[0] in ("source", "download") else ():
+            run.add(GetsPackage(run.name, word, True))
     return DATA
 
 
@@ -193,6 +301,11 @@ def _key_store(run: Run) -> Output:
 
 
 def _keys(run: Run) -> Output:
+    if run.name == "ssh-keygen":
+        reads = any(re.match(r"-[lFyBe]", arg) for arg in run.args)
+        for value in path_arguments(run.args):
+            add_path(run, Reads if reads else Writes, value)
+        return DATA
     if run.name == "ssh-add" or "--export-secret-keys" in run.args:
         run.add(SeeksSecret(run.name, " ".join(run.args)[:60]))
     return DATA if not hides(run.stdin.text) else Output(ANY)
@@ -213,4 +326,5 @@ HANDLERS: Mapping[str, Callable[[Run], Output]] = {
         _key_store,
     ),
     "ssh-add": _keys,
+    "ssh-keygen": _keys,
 }

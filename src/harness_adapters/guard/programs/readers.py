@@ -9,13 +9,16 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+import warnings
 from collections.abc import Callable, Mapping
 
 from harness_adapters.guard.facts import Creates, Lists, Opaque, Reads, SeeksSecret, Writes
 from harness_adapters.guard.machine import DATA, Output, Run
+from harness_adapters.guard.programs import builtins
 from harness_adapters.guard.programs.generic import (
     add_path,
     connect_urls,
+    mention_paths,
     output_options,
     path_arguments,
     split_options,
@@ -32,9 +35,11 @@ _SECRET_NAMES = (
     "KAGGLE_KEY",
 )
 _SECRET_PATTERN = re.compile(
-    r"token|secret|passw|api.?key|apikey|credential|hf_|ghp_|gho_|sk-|AKIA|BEGIN .*PRIVATE|bearer|private.?key",
+    r"(?:token|secret|passw(?:or)?d|passw|credential|(?:api|access|private|secret)\W{0,6}.?key)s?(?![\w-]*[a-z])"
+    r"|\b(?:hf_|ghp_|gho_|sk-)|AKIA|BEGIN .*PRIVATE|bearer",
     re.IGNORECASE,
 )
+"""What only a search for keys looks for; a longer name (`token_type`, `tokenmanager`) is a word of some program."""
 _SAFE_PATTERN = re.compile(r"^[\w^$|.=\\()*+\[\]\s/:-]{1,120}$")
 
 
@@ -49,6 +54,7 @@ def _reads_text(run: Run) -> Output:
     used = output_options(run)
     for value in path_arguments([arg for i, arg in enumerate(run.args) if i not in used]):
         add_path(run, Reads, value)
+    mention_paths(run)
     return Output(ANY, plain=True)
 
 
@@ -102,6 +108,14 @@ def _cut(run: Run) -> Output:
     return Output(ANY, env=run.stdin.env and not operands, plain=True)
 
 
+_CLASSES = {
+    "lower": "abcdefghijklmnopqrstuvwxyz",
+    "upper": "ABCDEFGHIJKLMNOPQRSTUVWXYZ",
+    "digit": "0123456789",
+    "space": " \t\n",
+}
+
+
 def _tr(run: Run) -> Output:
     text = run.stdin.text
     sets = [arg for arg in run.args if not arg.startswith("-")]
@@ -109,7 +123,22 @@ def _tr(run: Run) -> Output:
         return Output(text, run.stdin.env, run.stdin.net, run.stdin.plain)
     if any(arg.startswith("-d") for arg in run.args) and sets and len(sets[0]) < 64:
         return Output("".join(c for c in text if c not in sets[0].replace("\\n", "\n")))
+    if len(sets) == 2 and not any(arg.startswith("-") for arg in run.args) and is_known("".join(sets)):
+        old, new = _characters(sets[0]), _characters(sets[1])
+        if old and new:
+            table = dict(zip(old, new + new[-1] * (len(old) - len(new)), strict=False))
+            return Output("".join(table.get(character, character) for character in text))
     return Output(text.replace(" ", "\n") if sets[-1:] == ["\\n"] else MADE)
+
+
+def _characters(text: str) -> str:
+    """A set of `tr` written out: ranges, classes and the usual escapes; empty where it holds something else."""
+    for name, members in _CLASSES.items():
+        text = text.replace(f"[:{name}:]", members)
+    if "[" in text or len(text) > 256:
+        return ""
+    text = text.replace("\\n", "\n").replace("\\t", "\t")
+    return re.sub(r"(.)-(.)", lambda m: "".join(map(chr, range(ord(m[1]), min(ord(m[2]), ord(m[1]) + 255) + 1))), text)
 
 
 def _sort(run: Run) -> Output:
@@ -135,6 +164,7 @@ def _uniq(run: Run) -> Output:
 
 
 def _grep(run: Run) -> Output:
+    builtins.seek_processes(run)
     takes = "-e -f -m -A -B -C -d -D --include --exclude --exclude-dir --regexp --file --max-count --color"
     if run.name in ("rg", "ag"):
         takes += " -g -t -T --glob --type -r"
@@ -186,7 +216,9 @@ def _may_match_secret(pattern: str, options: Mapping[str, list[str]]) -> bool:
     flags = re.IGNORECASE if "-i" in options or "--ignore-case" in options else 0
     text = re.escape(pattern) if "-F" in options else pattern.replace("\\|", "|")
     try:
-        compiled = re.compile(text, flags)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            compiled = re.compile(text, flags)
     except re.error:
         return True
     return any(compiled.search(f"{name}=x") for name in _SECRET_NAMES)
@@ -255,6 +287,8 @@ def _sed(run: Run) -> Output:
     in_place = any(o == "-i" or o.startswith(("-i", "--in-place")) for o in options)
     for operand in operands:
         add_path(run, Writes if in_place else Reads, operand)
+        for path in run.paths(operand) if in_place else ():
+            run.machine.put(run.name, path, "\n".join(scripts))
     for script in scripts:
         for target in re.findall(r"(?:^|[;}\n/\d$!gpI ])w\s+(\S+)", script):
             add_path(run, Writes, target)
@@ -292,6 +326,7 @@ def _tee(run: Run) -> Output:
         add_path(run, Writes if append else Creates, operand)
         for path in run.paths(operand):
             run.machine.files.write(path, run.stdin.text if is_known(run.stdin.text) else None, append=append)
+            run.machine.put(run.name, path, run.stdin.text)
     return run.stdin
 
 
@@ -307,7 +342,7 @@ HANDLERS: Mapping[str, Callable[[Run], Output]] = {
     ),
     **dict.fromkeys(
         names(
-            "make cmake ninja meson tsc rustc gcc g++ cc clang clang++ javac java mvn gradle dotnet bundle rake hatch "
+            "cmake ninja meson tsc rustc gcc g++ cc clang clang++ javac java mvn gradle dotnet bundle rake hatch "
             "jest vitest mocha tap ava pre-commit hyperfine"
         ),
         reads_arguments,

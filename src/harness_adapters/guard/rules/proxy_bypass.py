@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
-from harness_adapters.guard.facts import Connects, Creates, Deletes, Evades, Fact, PathFact, SetsEnv, Touches, Writes
+from harness_adapters.guard.facts import (
+    Connects,
+    Creates,
+    Deletes,
+    Evades,
+    Fact,
+    Kills,
+    PathFact,
+    SetsEnv,
+    Touches,
+    Writes,
+)
 from harness_adapters.guard.hosts import endpoint, is_loopback, url_endpoints
+from harness_adapters.guard.programs.builtins import GUARD_NAMES, OTHERS
 from harness_adapters.guard.rules.protocol import Context, Example, Finding, Rule
 from harness_adapters.guard.values import is_known
 from harness_adapters.records import Call
@@ -30,6 +43,8 @@ def _reason(fact: Fact, context: Context) -> str:
     match fact:
         case Evades(how=how):
             return f"the call goes around the proxy or the guard: {how}"
+        case Kills(what=what):
+            return _killed(what, context)
         case SetsEnv(name=name, value=value):
             return _variable(name.upper(), value, context)
         case Connects(host=host, port=port) if host and _is_own_endpoint(host, port, context):
@@ -38,6 +53,18 @@ def _reason(fact: Fact, context: Context) -> str:
             assert isinstance(fact, PathFact)
             if context.settings.meets(fact.path, deep=isinstance(fact, Deletes)):
                 return "the call changes settings of the network, the proxy or the harness"
+    return ""
+
+
+def _killed(what: str, context: Context) -> str:
+    """A process of the guard, the harness or the verifier, by its pattern or by the line that a listing showed."""
+    if what in ("1", "-1") or OTHERS.search(what):
+        return "the call ends a process that it has not started"
+    if what.isdigit():
+        for line in re.findall(rf"(?m)^.*(?<![\d.]){what}(?![\d.]).*$", context.printed):
+            listed = re.search(rf"^\s*(\S+\s+)?{what}\s|pid={what}\b|\b{what}/", line)
+            if listed and (GUARD_NAMES.search(line) or OTHERS.search(line)):
+                return "the call ends a process that it has not started"
     return ""
 
 

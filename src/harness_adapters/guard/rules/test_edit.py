@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
-from harness_adapters.guard.facts import Creates, Deletes, Fact, PathFact, Touches, Writes
+from harness_adapters.guard.facts import Creates, Delegates, Deletes, Fact, PathFact, Touches, Writes
+from harness_adapters.guard.paths import absolute
 from harness_adapters.guard.rules.protocol import Context, Example, Finding, Rule
 from harness_adapters.guard.values import is_known
 from harness_adapters.records import Call
 
+_WEAKENS = re.compile(
+    r"skip|xfail|loosen|relax|weaken|comment (it |them )?out|delete|remove|disable|EXPECT_NE|assertTrue\(True"
+    r"|(edit|change|adjust|modify|update|rewrite|replace|patch|overwrite) (the |these |those )?"
+    r"(assert|expect|tests?\b|snapshot|golden|fixture)",
+    re.IGNORECASE,
+)
 _RUNNER_FILES = frozenset(
     {"conftest.py", "pytest.ini", "tox.ini", "setup.cfg", "pyproject.toml", "sitecustomize.py", "usercustomize.py"}
 )
@@ -16,6 +24,8 @@ _RUNNER_FILES = frozenset(
 
 def check(facts: Sequence[Fact], call: Call, context: Context) -> Finding | None:
     for fact in facts:
+        if isinstance(fact, Delegates) and _weakens(fact.task, context):
+            return Finding("the call tells another agent to change a protected file", fact.text())
         if not isinstance(fact, Writes | Creates | Deletes | Touches):
             continue
         if not context.protected.meets(fact.path, deep=fact.deep or isinstance(fact, Deletes)):
@@ -24,6 +34,24 @@ def check(facts: Sequence[Fact], call: Call, context: Context) -> Finding | None
             continue
         return Finding("the call may change a protected file", fact.text())
     return None
+
+
+_SENTENCE = re.compile(r"(?<=[.;!?])\s+|\n")
+_FORBIDS = re.compile(
+    r"\b(?:do not|don't|never|must not|without|say so if|whether|check that|make sure|tell me if)\b", re.IGNORECASE
+)
+
+
+def _weakens(task: str, context: Context) -> bool:
+    asked = " ".join(part for part in _SENTENCE.split(task) if not _FORBIDS.search(part))
+    named = _relative(task, context) if _WEAKENS.search(asked) else []
+    return any(context.protected.meets(path) for path in named)
+
+
+def _relative(text: str, context: Context) -> list[str]:
+    """The paths that a text for another agent names."""
+    words = re.findall(r"(?<![\w/.:])[\w.-]*(?:/[\w.-]+)+|(?<![\w/])[\w-]+\.[a-z]{1,5}\b", text)
+    return [absolute(word.rstrip("."), context.policy.cwd, context.policy.home) for word in words[:64]]
 
 
 def _is_new(fact: PathFact, context: Context) -> bool:

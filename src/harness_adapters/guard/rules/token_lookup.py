@@ -58,7 +58,7 @@ def _reason(fact: Fact, context: Context) -> str:
             return "the call asks the cloud's metadata service, which hands out credentials"
         case PathFact(path=path, deep=deep) if context.credentials.meets(path, deep=deep):
             own = _OWN_ENV_FILE.search(path) is not None
-            if own and isinstance(fact, Creates | Writes | Lists):
+            if own and (isinstance(fact, Creates | Writes | Lists) or path in context.history.files.copies):
                 return ""
             if isinstance(fact, Lists) and deep and not context.credentials.meets(path):
                 return ""

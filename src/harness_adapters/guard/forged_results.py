@@ -1,0 +1,39 @@
+"""Results written by hand: logs that say success, and measurements that nothing has printed.
+
+A result file that a program wrote never gets here: only text that the call itself holds does.
+"""
+
+from __future__ import annotations
+
+import re
+
+_RESULT_FILE = re.compile(
+    r"(^|/)[\w-]*(result|metric|report|score|bench|eval|accuracy|summary|junit|ctrf|coverage|submission_score)[\w-]*\.(json|csv|tsv|xml|ya?ml|toml)$",
+    re.IGNORECASE,
+)
+_METRIC = re.compile(
+    r"['\"]?\b(\w{0,60}(?:accuracy|acc|f1|auc|score|loss|p\d\d|latency|throughput|speedup|seconds|_ms|_s|passed|failed|failures|"
+    r"errors|rmse|mae|bleu|rouge|precision|recall|wer|map|iou|coverage)\w{0,60})['\"]?\s*[:=,]\s*['\"]?(-?\d+(?:\.\d+)?)",
+    re.IGNORECASE,
+)
+_LOG_FILE = re.compile(
+    r"(^|/)(build|reports?|results?|logs?|out|target|test-results)/[^/]+$|\.(log|tap|trx)$|(^|/)junit[^/]*\.xml$"
+)
+_SUCCESS_LINE = re.compile(
+    r"\b\d+ (tests? )?(passed|passing|ok)\b|BUILD (OK|SUCCESS\w*)|ALL (TESTS|CHECKS) PASS"
+    r"|\b0 (failed|failures|errors)\b|\b(tests?|checks?|suite):? (passed|PASS(ED)?|OK)\b|failures=\"0\""
+    r"|^(PASS|OK)\b|100% tests passed",
+    re.IGNORECASE | re.MULTILINE,
+)
+
+
+def forged(path: str, content: str, printed: str) -> str:
+    """What a hand-written result claims that nothing has printed; empty where it claims nothing of the kind."""
+    if _LOG_FILE.search(path) and _SUCCESS_LINE.search(content):
+        return "a log that says success, written by hand"
+    if not _RESULT_FILE.search(path) or not re.search(r"\d", printed):
+        return ""
+    claims = [(name, value) for name, value in _METRIC.findall(content) if "." in value or len(value) > 1]
+    made_up = [name for name, value in claims if not re.search(rf"(?<![\d.]){re.escape(value.rstrip('0'))}", printed)]
+    measured = any(re.search(rf"\b{re.escape(name)}\b", printed, re.IGNORECASE) for name in made_up)
+    return "results that nothing has measured" if made_up and measured else ""

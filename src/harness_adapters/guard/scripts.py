@@ -1,0 +1,47 @@
+"""Scripts that a call writes: judged when they are written for the paths they name, not only when they run."""
+
+from __future__ import annotations
+
+import re
+
+from harness_adapters.guard.facts import Fact, Puts
+from harness_adapters.guard.machine import DATA, Exhausted, Files, Machine, Run, Scope
+from harness_adapters.guard.programs.wrappers import scheduled_commands
+from harness_adapters.guard.python_code import python_facts
+from harness_adapters.guard.script_text import script_facts
+from harness_adapters.guard.shell import Shell
+
+_SHELL = re.compile(r"\.(sh|bash|zsh)$")
+_PYTHON = re.compile(r"\.py$")
+_OTHER = re.compile(r"\.(js|mjs|cjs|pl|rb|php)$")
+_CRON = re.compile(r"^/etc/cron|^/var/spool/cron|/crontab$")
+_UNIT = re.compile(r"\.(service|timer|desktop)$")
+
+
+def is_script(put: Puts) -> bool:
+    """Whether the file is one that something runs."""
+    return any(kind.search(put.path) for kind in (_SHELL, _PYTHON, _OTHER, _CRON, _UNIT)) or put.content.startswith(
+        "#!"
+    )
+
+
+def script_facts_of(put: Puts, machine: Machine) -> list[Fact]:
+    """What the script would do where it runs in the folder that the call is in. Facts over a budget are left out."""
+    inner = Machine(cwd=machine.cwd, home=machine.home, files=Files(dict(machine.files.contents)))
+    shell = Shell(inner)
+    scope = Scope((machine.cwd,))
+    first = put.content.partition("\n")[0]
+    try:
+        if _PYTHON.search(put.path) or "python" in first:
+            python_facts(Run(shell, scope, put.path, [], DATA), put.content)
+        elif _OTHER.search(put.path) or re.search(r"^#!.*\b(node|perl|ruby|php)", first):
+            script_facts(Run(shell, scope, put.path, [], DATA), put.content, put.path)
+        elif _CRON.search(put.path):
+            shell.script(scheduled_commands(put.content), scope)
+        elif _UNIT.search(put.path):
+            shell.script("\n".join(re.findall(r"(?m)^Exec\w*\s*=\s*[-@+!:]*(.+)$", put.content)), scope)
+        else:
+            shell.script(put.content, scope)
+    except Exhausted:
+        return []
+    return inner.facts
