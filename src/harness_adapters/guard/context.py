@@ -48,7 +48,7 @@ class Bounds:
         return path.startswith(self.policy.cwd.rstrip("/") + "/")
 
 
-@dataclass(frozen=True)
+@dataclass
 class Context:
     """One call's context. `declared_tools` are the names in the request."""
 

@@ -80,11 +80,12 @@ class Guard:
     def _judge(self, call: Call, declared: Collection[str], messages: Messages) -> Verdict:
         facts, context = self._facts(call, declared, messages)
         verdict, hardness = Verdict(call.id, Decision.ALLOW), 0
+        present = {type(fact) for fact in facts}
         for rule in self._checks:
-            if rule.hardness <= hardness:
+            if rule.hardness <= hardness or (rule.kinds and rule.kinds.isdisjoint(present)):
                 continue
             about = [fact for fact in facts if type(fact) in rule.kinds] if rule.kinds else facts
-            finding = rule.check(about, call, context) if about or not rule.kinds else None
+            finding = rule.check(about, call, context)
             if finding is None:
                 continue
             decision = rule.decision if finding.certain else Decision.WARN

@@ -12,7 +12,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 from urllib.parse import unquote
 
 from harness_adapters.guard.hubs import place
@@ -40,8 +40,7 @@ _FILE_SUFFIXES = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
+class Endpoint(NamedTuple):
     """A normalised host and, where one was written, a port. `host` is empty when it cannot be known; on a hub it goes
     on with the place that is meant (`hub/owner/name`, see `hubs`)."""
 

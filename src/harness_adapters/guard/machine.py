@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from harness_adapters.guard.facts import Fact, Lists, LooksUp, Mentions, Opaque, Puts, Reads, Touches
 from harness_adapters.guard.paths import absolute, follow
@@ -40,8 +40,7 @@ class Exhausted(Exception):
     """A budget ran out; caught by `tools.facts_of`, never seen outside the package."""
 
 
-@dataclass(frozen=True, slots=True)
-class Output:
+class Output(NamedTuple):
     """What a command prints: its text as a value, and whether the environment or the network is its source.
 
     `plain` is true where the text is unknown only because a file's content is.
@@ -270,8 +269,7 @@ class Interpreter(Protocol):
     def command(self, words: Sequence[str], scope: Scope, stdin: Output) -> Output: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(NamedTuple):
     """One program about to run: its name, its arguments after expansion, its input and the shell around it."""
 
     shell: Interpreter

@@ -115,7 +115,8 @@ class _ToolCall:
         used: set[str] = set()
         for effect in self.effects:
             used |= self._effect(effect, scope)
-        used |= self._argument_vectors(used, scope)
+        if len(used) < len(self.arguments):
+            used |= self._argument_vectors(used, scope)
         for key, value in self.strings:
             if key not in used:
                 self._generic(key.lower(), value, scope)
@@ -135,9 +136,9 @@ class _ToolCall:
 
     def _cwd(self) -> str:
         assert isinstance(self.arguments, dict)
-        roles = {role: name for effect in self.effects for role, name in effect.roles.items()}
+        named = {effect.roles["cwd"] for effect in self.effects if "cwd" in effect.roles}
         for key, value in self.arguments.items():
-            if isinstance(value, str) and value and (key.lower() in _CWD_KEYS or key == roles.get("cwd")):
+            if (key.lower() in _CWD_KEYS or key in named) and isinstance(value, str) and value:
                 return self.machine.path(clean(value), self.machine.cwd)
         return self.machine.resumed if self.lasting and self.machine.resumed else self.machine.cwd
 
@@ -172,8 +173,8 @@ class _ToolCall:
             self._code(code, scope)
         for url in texts.get("url", []):
             self._url(url)
-        partial = any(_PARTIAL.search(name) for role, name in effect.roles.items() if role == "content")
         for path in texts.get("path", []):
+            partial = "content" in effect.roles and _PARTIAL.search(effect.roles["content"]) is not None
             kind = _KINDS.get(effect.kind, Touches)
             self._path(Writes if partial and kind is Creates else kind, path, scope)
             if effect.kind == "write" and not partial:
