@@ -92,3 +92,17 @@ def test_lines_together_are_scrubbed_as_lines_alone(batch: int, monkeypatch: pyt
     assert {finding.line for finding in together.findings} >= {2, 9, 10, 12, 30}
     monkeypatch.setattr(scrubber_module, "_BATCH", batch)
     assert Scrubber().scrub(data) == together
+
+
+def test_hundreds_of_values_learnt_in_one_run_are_found_without_a_word_from_the_matcher(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+    scrubber = Scrubber()
+    tokens = ["ghp_" + "".join(letters[(n * 31 + k * k * 7 + k * n) % 62] for k in range(36)) for n in range(150)]
+    started = time.process_time()
+    for token in tokens:
+        scrubbed = scrubber.scrub(json.dumps({"role": "tool", "content": f"token {token} was used"}).encode()).data
+        assert token.encode() not in scrubbed
+    assert time.process_time() - started < 30
+    assert "DFA" not in capfd.readouterr().err

@@ -131,6 +131,15 @@ def _secret_strings(value: Any, named: bool) -> Iterator[str]:
         yield value
 
 
+def _many_words() -> Any:
+    """re2's options for thousands of words at once: room for them, and no word of its own where it is short of it (it
+    goes on by a slower way)."""
+    options = re2.Options()
+    options.max_mem = 256 << 20
+    options.log_errors = False
+    return options
+
+
 class OwnSecretFinder:
     """Finds the given values in all their forms."""
 
@@ -140,7 +149,7 @@ class OwnSecretFinder:
             for form, encoded in _forms(value):
                 self._forms.setdefault(form, (value, kind, encoded))
         forms = sorted(self._forms, key=len, reverse=True)
-        self._any = re2.compile(b"|".join(map(re2.escape, forms))) if forms else None
+        self._any = re2.compile(b"|".join(map(re2.escape, forms)), options=_many_words()) if forms else None
 
     def spans(self, text: bytes) -> Iterator[Span]:
         if self._any is None:
