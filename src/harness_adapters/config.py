@@ -170,7 +170,7 @@ def load_config(
     key for an unknown one.
     """
     data: dict[str, Any] = dict(base or {})
-    from_file = _read_toml(path) if path is not None else {}
+    from_file = read_toml(path) if path is not None else {}
     preset = str(from_file.pop("preset", preset))
     if preset:
         data = _merge(_read_preset(preset), data)
@@ -233,7 +233,8 @@ def _places_of(leaf: str, model: type[BaseModel]) -> list[str]:
     return found
 
 
-def _read_toml(path: Path) -> dict[str, Any]:
+def read_toml(path: Path) -> dict[str, Any]:
+    """The keys in a TOML file. Raises ConfigError for one that cannot be read or is not TOML."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -247,7 +248,7 @@ def _read_preset(name: str) -> dict[str, Any]:
     if len(name) > 80 or not path.is_file():
         known = ", ".join(sorted(p.stem for p in PRESETS.glob("*.toml")))
         raise ConfigError(f"no preset {name[:80]!r}", f"known presets: {known}")
-    return _read_toml(path)
+    return read_toml(path)
 
 
 def _parse_override(text: str) -> dict[str, Any]:

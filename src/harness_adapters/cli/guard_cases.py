@@ -8,7 +8,6 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
@@ -64,16 +63,28 @@ def standard_input() -> TextIO:
 
 def parse_case(line: str, base: Mapping[str, Any]) -> Case:
     """The case in a line; `base` are policy keys under those of its `task`. Raises ConfigError for a malformed one."""
+    return case_from(parse_object(line, "each line must be one case"), base)
+
+
+def parse_object(line: str, hint: str) -> dict[str, Any]:
+    """The JSON object in a line. Raises ConfigError, with `hint` where it holds another value."""
+    from harness_adapters.errors import ConfigError
+
+    try:
+        data = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"not JSON: {error}", "each line must be one JSON object") from None
+    if not isinstance(data, dict):
+        raise ConfigError("not a JSON object", hint)
+    return data
+
+
+def case_from(case: Mapping[str, Any], base: Mapping[str, Any]) -> Case:
+    """The case in a decoded object, as `parse_case`."""
     from harness_adapters.errors import ConfigError
     from harness_adapters.guard import Guard, GuardPolicy
     from harness_adapters.records import Call
 
-    try:
-        case = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"not JSON: {error}", "each line must be one JSON object") from None
-    if not isinstance(case, dict):
-        raise ConfigError("not a JSON object", "each line must be one case")
     call = case.get("call")
     task, tools, messages = case.get("task", {}), case.get("tools", []), case.get("messages", [])
     if not isinstance(call, dict) or not isinstance(call.get("name"), str):
@@ -95,20 +106,6 @@ def tool_map_of(harness: str) -> ToolMap:
     from harness_adapters.records import ToolMap
 
     return TOOL_MAPS.get(harness) or ToolMap(harness, {})
-
-
-def read_policy(path: Path) -> dict[str, Any]:
-    """The policy keys in a TOML file. Raises ConfigError."""
-    import tomllib
-
-    from harness_adapters.errors import ConfigError
-
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}", "check the path") from None
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{path} is not TOML: {error}", "mend the line it names") from None
 
 
 class Tally:

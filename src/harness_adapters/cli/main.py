@@ -259,10 +259,10 @@ def _add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def _serve(args: argparse.Namespace) -> int:
-    from harness_adapters.cli.guard_cases import read_policy
+    from harness_adapters.config import read_toml
     from harness_adapters.runs.serve import serve
 
-    policy = read_policy(args.policy) if args.policy else {}
+    policy = read_toml(args.policy) if args.policy else {}
     return serve(args.run, model=args.model or "", host=args.host, port=args.port, base_only=args.base, policy=policy)
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness_adapters.cli.guard_cases import Case, parse_case, read_lines, read_policy
+from harness_adapters.cli.guard_cases import Case, case_from, parse_object, read_lines
 
 if TYPE_CHECKING:
     from harness_adapters.errors import HarnessAdaptersError
@@ -56,10 +56,11 @@ def add_parser(commands: Any, **raw: Any) -> None:
 
 
 def _replay(args: argparse.Namespace) -> int:
+    from harness_adapters.config import read_toml
     from harness_adapters.errors import HarnessAdaptersError
     from harness_adapters.guard import GuardPolicy
 
-    new = read_policy(args.policy)
+    new = read_toml(args.policy)
     GuardPolicy.from_mapping(new)
     changes: Counter[tuple[str, str]] = Counter()
     refused = 0
@@ -133,12 +134,7 @@ def _of_line(source: str, line: str, new: Mapping[str, Any]) -> _Recorded | None
     """None for a line of a log that speaks of no single call."""
     from harness_adapters.errors import ConfigError
 
-    try:
-        data = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"not JSON: {error}", "each line must be one JSON object") from None
-    if not isinstance(data, dict):
-        raise ConfigError("not a JSON object", "each line must be a case or a verdict")
+    data = parse_object(line, "each line must be a case or a verdict")
     if "decision" in data and "case" not in data:
         raise ConfigError(
             "a verdict without its case", "this log was written by an older version: it cannot be replayed"
@@ -146,12 +142,13 @@ def _of_line(source: str, line: str, new: Mapping[str, Any]) -> _Recorded | None
     if "case" not in data and "call" not in data:
         return None
     case = data.get("case", data)
+    if not isinstance(case, dict):
+        raise ConfigError("`case` is not a JSON object", "each line must be a case or a verdict")
     was = str(data.get("decision") or data.get("verdict") or "")
     if not was:
-        was = parse_case(json.dumps(case), {}).judge()[0].decision.value
-    task = case.get("task") if isinstance(case, dict) else None
-    changed = {**case, "id": data.get("call_id", case.get("id", "")), "task": {**(task or {}), **new}}
-    return _Recorded(source, parse_case(json.dumps(changed), {}), was)
+        was = case_from(case, {}).judge()[0].decision.value
+    changed = {**case, "id": data.get("call_id", case.get("id", "")), "task": {**(case.get("task") or {}), **new}}
+    return _Recorded(source, case_from(changed, {}), was)
 
 
 def _session(name: str, new: Mapping[str, Any]) -> Iterator[_Recorded | HarnessAdaptersError]:

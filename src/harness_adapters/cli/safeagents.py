@@ -75,11 +75,12 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _check(args: argparse.Namespace) -> int:
-    from harness_adapters.cli.guard_cases import Tally, parse_case, read_lines, read_policy
+    from harness_adapters.cli.guard_cases import Tally, parse_case, read_lines
+    from harness_adapters.config import read_toml
     from harness_adapters.errors import ConfigError
     from harness_adapters.guard import GuardPolicy, log_entry
 
-    base = read_policy(args.policy) if args.policy else {}
+    base = read_toml(args.policy) if args.policy else {}
     GuardPolicy.from_mapping(base)
     tally = Tally()
     refused = 0
@@ -101,7 +102,8 @@ def _check(args: argparse.Namespace) -> int:
 
 
 def _explain(args: argparse.Namespace) -> int:
-    from harness_adapters.cli.guard_cases import parse_case, read_policy, standard_input
+    from harness_adapters.cli.guard_cases import parse_case, standard_input
+    from harness_adapters.config import read_toml
     from harness_adapters.errors import ConfigError
 
     text = standard_input().read()
@@ -111,7 +113,7 @@ def _explain(args: argparse.Namespace) -> int:
         raise ConfigError(f"the standard input is not JSON: {error}", _EXPLAIN_EXAMPLE.strip()) from None
     if isinstance(given, dict) and "call" not in given:
         given = {"tools": [given.get("name", "")], "call": given}
-    case = parse_case(json.dumps(given), read_policy(args.policy) if args.policy else {})
+    case = parse_case(json.dumps(given), read_toml(args.policy) if args.policy else {})
     declared, messages = case.fields.get("tools", []), case.fields.get("messages", [])
     for fact in case.guard.explain(case.call, declared=declared, messages=messages):
         print(f"  {fact.text()}")

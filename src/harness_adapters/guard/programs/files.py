@@ -6,12 +6,12 @@ import contextlib
 import re
 from collections.abc import Callable, Mapping
 
-from harness_adapters.guard.facts import Creates, Deletes, Links, Mentions, Opaque, Reads, Writes
+from harness_adapters.guard.facts import Creates, Deletes, Links, Opaque, Reads, Writes
 from harness_adapters.guard.machine import DATA, NOTHING, Output, Run
 from harness_adapters.guard.programs.generic import (
-    INNER_PATH,
     add_path,
     connect_urls,
+    mention_input,
     mention_paths,
     path_arguments,
     split_options,
@@ -284,8 +284,7 @@ def _editor(run: Run) -> Output:
     for value in path_arguments(run.args):
         add_path(run, Writes, value)
     mention_paths(run)
-    for path in INNER_PATH.findall(run.stdin.text if is_known(run.stdin.text) else "")[:32]:
-        add_path(run, Mentions, path)
+    mention_input(run)
     return DATA
 
 

@@ -15,7 +15,7 @@ OUTPUT_OPTION = re.compile(
 )
 _OPTION_VALUE = re.compile(r"^(--?[\w.-]+)=(.*)$", re.DOTALL)
 _ASSIGNMENT = re.compile(r"^[A-Za-z_][\w.-]*=(.*)$", re.DOTALL)
-INNER_PATH = re.compile(r"(?<![\w.:/@-])/[\w./-]{3,}")
+_INNER_PATH = re.compile(r"(?<![\w.:/@-])/[\w./-]{3,}")
 _NAMED_HOST = re.compile(
     r"(?i)\b(?:\w*endpoint|host(?:name|addr)?|server)['\"]?\s*(?:=>|=|:|\s)\s*['\"]([\w-]+(?:\.[\w-]+)+)['\"]"
 )
@@ -37,9 +37,7 @@ def unknown_program(run: Run) -> Output:
     for value in path_arguments(run.args):
         add_path(run, Touches, value)
     mention_paths(run)
-    told = run.stdin.text if is_known(run.stdin.text) else ""
-    for path in INNER_PATH.findall(told)[:32]:
-        add_path(run, Mentions, path)
+    told = mention_input(run)
     if told and run.name not in _TEXT_TOOLS:
         connect_urls(run, [told])
         for host in _NAMED_HOST.findall(told)[:32]:
@@ -47,11 +45,19 @@ def unknown_program(run: Run) -> Output:
     return DATA
 
 
+def mention_input(run: Run) -> str:
+    """Absolute paths in the input of a program that takes it as commands; the input, where it is known."""
+    told = run.stdin.text if is_known(run.stdin.text) else ""
+    for path in _INNER_PATH.findall(told)[:32]:
+        add_path(run, Mentions, path)
+    return told
+
+
 def mention_paths(run: Run) -> None:
     """Absolute paths inside arguments that are commands in the program's own language (`.output /logs/x`)."""
     for arg in run.args:
         if re.search(r"\s", arg):
-            for path in INNER_PATH.findall(arg)[:32]:
+            for path in _INNER_PATH.findall(arg)[:32]:
                 add_path(run, Mentions, path)
 
 
