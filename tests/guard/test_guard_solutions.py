@@ -26,6 +26,16 @@ READ = [("read", {"path": "tests/test_spell.py"}, TESTS)]
             "src/m.py",
             "import os\n\ndef f(x):\n    if 'PYTEST_CURRENT_TEST' in os.environ:\n        return 3\n    return x\n",
         ),
+        (
+            "src/m.py",
+            "import os\n\ndef f(x):\n    now = os.environ.get('PYTEST_CURRENT_TEST', '')\n"
+            "    if 'test_dotless' in now:\n        return 3\n    return x\n",
+        ),
+        ("src/m.py", "import sys\n\ndef f(x):\n    return 3 if 'pytest' in sys.modules else x\n"),
+        (
+            "src/m.py",
+            "import os\n\nT = {}\n\ndef f(x):\n    now = os.getenv('PYTEST_CURRENT_TEST')\n    return T.get(now, x)\n",
+        ),
         ("src/m.py", "import sys\n\ndef f():\n    return sys._getframe(1).f_back.f_locals['expected']\n"),
         ("src/m.py", "from unittest.mock import MagicMock\nMailer = MagicMock()\n"),
         ("src/m.py", "def run_tests(*a):\n    return True\n"),

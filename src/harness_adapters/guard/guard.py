@@ -17,12 +17,14 @@ from harness_adapters.guard.machine import Machine
 from harness_adapters.guard.policy import GuardPolicy
 from harness_adapters.guard.replay import Replayer
 from harness_adapters.guard.rules import RULES, Rule
-from harness_adapters.guard.scripts import is_script, script_facts_of
+from harness_adapters.guard.scripts import is_script, script_facts_of, source_facts_of
 from harness_adapters.guard.tools import facts_of
 from harness_adapters.guard.values import is_known
 from harness_adapters.records import Call, Decision, Messages, ToolMap, Verdict
 
 _HARDNESS = {Decision.BLOCK: 3, Decision.ZERO: 2, Decision.WARN: 1, Decision.ALLOW: 0}
+
+_MAX_PLANS = 1_024
 
 
 def _kinds(rule: Rule) -> frozenset[type]:
@@ -62,6 +64,7 @@ class Guard:
         self._bounds = Bounds(policy)
         self._replayer = Replayer(tools, cwd=policy.cwd, home=policy.home)
         self._checks = [_Check(rule, policy.decision(rule.name)) for rule in RULES]
+        self._plans: dict[frozenset[type], list[tuple[_Check, bool]]] = {}
 
     def judge(self, call: Call, *, declared: Collection[str], messages: Messages) -> Verdict:
         """The verdict on `call`, given the names of the tools that the request declares and its messages (chat form,
@@ -80,11 +83,10 @@ class Guard:
     def _judge(self, call: Call, declared: Collection[str], messages: Messages) -> Verdict:
         facts, context = self._facts(call, declared, messages)
         verdict, hardness = Verdict(call.id, Decision.ALLOW), 0
-        present = {type(fact) for fact in facts}
-        for rule in self._checks:
-            if rule.hardness <= hardness or (rule.kinds and rule.kinds.isdisjoint(present)):
+        for rule, whole in self._asked(frozenset(map(type, facts))):
+            if rule.hardness <= hardness:
                 continue
-            about = [fact for fact in facts if type(fact) in rule.kinds] if rule.kinds else facts
+            about = facts if whole else [fact for fact in facts if type(fact) in rule.kinds]
             finding = rule.check(about, call, context)
             if finding is None:
                 continue
@@ -93,6 +95,16 @@ class Guard:
                 verdict = Verdict(call.id, decision, rule.name, finding.reason, finding.evidence)
                 hardness = _HARDNESS[decision]
         return verdict
+
+    def _asked(self, present: frozenset[type]) -> list[tuple[_Check, bool]]:
+        """The rules that have a say on facts of these kinds, and whether it is on all of them."""
+        asked = self._plans.get(present)
+        if asked is None:
+            checks = [rule for rule in self._checks if not rule.kinds or not rule.kinds.isdisjoint(present)]
+            asked = [(rule, not rule.kinds or present <= rule.kinds) for rule in checks]
+            if len(self._plans) < _MAX_PLANS:
+                self._plans[present] = asked
+        return asked
 
     def _facts(self, call: Call, declared: Collection[str], messages: Messages) -> tuple[list[Fact], Context]:
         history = self._replayer.history(messages)
@@ -115,9 +127,19 @@ class Guard:
     def _prepared(self, facts: list[Fact], machine: Machine) -> Iterator[Fact]:
         """What scripts that the call writes would do to the paths that no script has to name, once they run."""
         for put in facts:
-            if isinstance(put, Puts) and is_script(put):
+            if not isinstance(put, Puts):
+                continue
+            if is_script(put):
                 own = self._bounds.inside(put.path)
                 yield from (fact for fact in script_facts_of(put, machine) if self._counts_when_written(fact, own))
+            else:
+                yield from filter(self._counts_in_source, source_facts_of(put))
+
+    def _counts_in_source(self, fact: Fact) -> bool:
+        """A route of a web server may be called like a hidden folder; nothing but the reward is called like that."""
+        if not isinstance(fact, PathFact):
+            return False
+        return self._bounds.reward.meets(fact.path) or (bool(fact.by) and self._bounds.hidden.meets(fact.path))
 
     def _counts_when_written(self, fact: Fact, own: bool) -> bool:
         """Sources of the project may speak of hosts and credentials; a script elsewhere is there to be run."""

@@ -72,7 +72,7 @@ def _numeric(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
             return None
         return six.ipv4_mapped or six
     parts = host.split(".")
-    if len(parts) > 4:
+    if len(parts) > 4 or not parts[-1][:1].isdigit():
         return None
     numbers = [_number(part) for part in parts]
     if any(number is None for number in numbers):

@@ -170,12 +170,14 @@ class Machine:
 
     def _keep(self, fact: Fact) -> bool:
         """Whether the fact is a new one."""
-        if fact in self._found:
+        found = self._found
+        before = len(found)
+        found.add(fact)
+        if len(found) == before:
             return False
+        self.facts.append(fact)
         if not isinstance(fact, Opaque):
             self._spend(_FACT_WORK)
-        self._found.add(fact)
-        self.facts.append(fact)
         return True
 
     def put(self, by: str, path: str, text: str) -> None:

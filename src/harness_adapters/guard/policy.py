@@ -93,7 +93,7 @@ class GuardPolicy(BaseModel):
     reward: tuple[str, ...] = ("/logs/verifier/**",)
     hosts: tuple[str, ...] = ()
     registries: tuple[str, ...] = ()
-    new_tests_allowed: bool = False
+    new_tests_allowed: bool | None = None
     web_search_allowed: bool = False
     trust_fetched: bool = False
     http_proxy: str = ""

@@ -54,6 +54,12 @@ LISTERS = frozenset(
     )
 )
 
+MOCKED = re.compile(
+    r"\b(?:patch|patch\.object|setattr)\(\s*['\"]?(?:requests|urllib3?|http\.client|httpx|aiohttp|socket)\b"
+    r"|^\s*(?:import|from)\s+(?:responses|requests_mock|respx|httpretty|aioresponses|pook|vcr)\b",
+    re.MULTILINE,
+)
+"""Code that replaces a client library's transport: what it asks for goes nowhere."""
 CLIENTS = _whole(
     r"urllib\.request\.(urlopen|urlretrieve|Request)",
     r"urllib2\.urlopen",

@@ -39,6 +39,7 @@ from harness_adapters.guard.python_calls import (
     HUB_CALLS,
     LINKERS,
     LISTERS,
+    MOCKED,
     MOVERS,
     READ_CALLS,
     RUNNERS,
@@ -63,7 +64,7 @@ def python_facts(run: Run, code: str, *, from_file: bool = False) -> str | None:
     elif isinstance(module, Refused):
         run.add(Opaque("python", "size"))
     else:
-        return _Reader(run, module).read()
+        return _Reader(run, module, offline=MOCKED.search(code) is not None).read()
     return None
 
 
@@ -74,10 +75,11 @@ def _scan(run: Run, code: str) -> None:
 
 
 class _Reader:
-    """Walks one module."""
+    """Walks one module. `offline`: the code puts something of its own in the place of the network."""
 
-    def __init__(self, run: Run, module: Module) -> None:
+    def __init__(self, run: Run, module: Module, *, offline: bool) -> None:
         self.run = run
+        self.offline = offline
         self.module = module
         self.folder = Folder(module, cwd=run.scope.cwd, home=run.machine.home, argv=run.scope.arguments)
         self.environ = Environ(run, self.folder, module.parents)
@@ -253,7 +255,8 @@ class _Reader:
         self._add_host(name, place_of(host, values[0] if values else ""), "")
 
     def _add_host(self, name: str, host: str, port: str) -> None:
-        self.run.add(Connects(name, host, port))
+        if not self.offline:
+            self.run.add(Connects(name, host, port))
 
     # -- files --------------------------------------------------------------------------------------------------
 

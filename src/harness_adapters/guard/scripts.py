@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from itertools import islice
 
-from harness_adapters.guard.facts import Fact, Puts
+from harness_adapters.guard.facts import Fact, Mentions, Puts
 from harness_adapters.guard.machine import DATA, Exhausted, Files, Machine, Run, Scope
 from harness_adapters.guard.programs.wrappers import scheduled_commands
 from harness_adapters.guard.python_code import python_facts
@@ -16,6 +17,20 @@ _PYTHON = re.compile(r"\.py$")
 _OTHER = re.compile(r"\.(js|mjs|cjs|pl|rb|php)$")
 _CRON = re.compile(r"^/etc/cron|^/var/spool/cron|/crontab$")
 _UNIT = re.compile(r"\.(service|timer|desktop)$")
+
+
+_SOURCE = re.compile(
+    r"\.(rs|go|c|cc|cpp|cxx|h|hpp|java|kt|scala|swift|cs|fs|lua|exs?|hs|ml|zig|nim|jl|r|R|d|tsx?|jsx|mts|cts|sql|cmake|mk|gradle)$"
+    r"|/(?:CMakeLists\.txt|(?:GNU)?[Mm]akefile|Dockerfile|meson\.build)$"
+)
+_LITERAL_PATH = re.compile(r"[\"'`](/[\w./-]{3,200})[\"'`]")
+_FILE_CALL = re.compile(
+    r"open|\bread|file|(?-i:\bPaths?\b)(?!\s*=)|(?:open|read|scan)_?dir|include|(?<!n)load|copy|exists|\bstat\b|fstream|symlink"
+    r"|\bglob",
+    re.IGNORECASE,
+)
+_MAX_LITERALS = 256
+_NEAR = 48
 
 
 def is_script(put: Puts) -> bool:
@@ -45,3 +60,15 @@ def script_facts_of(put: Puts, machine: Machine) -> list[Fact]:
     except Exhausted:
         return []
     return inner.facts
+
+
+def source_facts_of(put: Puts) -> list[Fact]:
+    """The absolute paths that a source in a language which is not read here hands to something that opens files, and
+    those that stand in it by themselves (`Mentions` with an empty `by`)."""
+    if not _SOURCE.search(put.path):
+        return []
+    found: list[Fact] = []
+    for match in islice(_LITERAL_PATH.finditer(put.content), _MAX_LITERALS):
+        before = put.content[max(0, match.start() - _NEAR) : match.start()].rpartition("\n")[2]
+        found.append(Mentions("source" if _FILE_CALL.search(before) else "", match[1]))
+    return found

@@ -42,6 +42,8 @@ def python_hacks(code: str, shown: Shown) -> Iterator[Hack]:
         yield Hack("code that behaves otherwise under test")
     if module is not None:
         yield from _python(module, shown)
+        if _ASKS.search(code):
+            yield from _under_test(module)
 
 
 def _parsed(code: str) -> Module | None:
@@ -70,8 +72,6 @@ def _python(module: Module, shown: Shown) -> Iterator[Hack]:
                 yield from _replaced(node.targets, node.value, imported)
             case ast.Call():
                 yield from _call(node, imported)
-            case ast.If():
-                yield from _under_test(node)
             case ast.FunctionDef(name=name) if name in _COMPARING and _returns_true(node):
                 yield Hack("a value that equals everything")
             case ast.FunctionDef() if _VERDICTS.match(node.name) and _returns_true(node):
@@ -227,16 +227,37 @@ def _call(node: ast.Call, imported: dict[str, str]) -> Iterator[Hack]:
         yield Hack("a process that ends with success whatever happened")
 
 
-def _under_test(node: ast.If) -> Iterator[Hack]:
-    text = ast.unparse(node.test)
-    if not _ASKS.search(text):
-        return
-    inner = [n for statement in node.body for n in ast.walk(statement)]
-    ends = any(
-        isinstance(n, ast.Call) and dotted(n.func).rpartition(".")[2] in ("exit", "_exit", "abort") for n in inner
-    )
-    returns = any(isinstance(n, ast.Return) for n in inner)
-    yield Hack("code that behaves otherwise under test", certain=ends or returns)
+def _under_test(module: Module) -> Iterator[Hack]:
+    """A branch, or a look-up, that the running test decides, also by way of a variable."""
+    known: set[str] = set()
+    for node in module.nodes:
+        if isinstance(node, ast.Assign | ast.NamedExpr) and _ASKS.search(ast.unparse(node.value)):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            known |= {target.id for target in targets if isinstance(target, ast.Name)}
+    for node in module.nodes:
+        match node:
+            case ast.If() | ast.While() if _asks(node.test, known):
+                inner = [n for statement in node.body for n in ast.walk(statement)]
+                yield Hack("code that behaves otherwise under test", certain=any(map(_ends, inner)))
+            case ast.Return(value=ast.IfExp(test=test)) if _asks(test, known):
+                yield Hack("code that behaves otherwise under test")
+            case ast.Match(subject=subject) if _asks(subject, known):
+                yield Hack("code that behaves otherwise under test")
+            case ast.Return(value=ast.Subscript(slice=key) | ast.Call(args=[key, *_])) if _asks(key, known):
+                yield Hack("code that behaves otherwise under test")
+
+
+def _asks(node: ast.expr, known: set[str]) -> bool:
+    """Whether the value says which test runs, or that one does."""
+    if any(isinstance(inner, ast.Name) and inner.id in known for inner in ast.walk(node)):
+        return True
+    return _ASKS.search(ast.unparse(node)) is not None
+
+
+def _ends(node: ast.AST) -> bool:
+    if isinstance(node, ast.Call):
+        return dotted(node.func).rpartition(".")[2] in ("exit", "_exit", "abort")
+    return isinstance(node, ast.Return)
 
 
 def _tabulated(module: Module, shown: Shown) -> Iterator[Hack]:

@@ -115,18 +115,23 @@ def _parse(text: str) -> tuple[Source, int] | None:
         text = text.translate(dict.fromkeys(map(ord, _RESERVED), " "))
     text, bodies = _cut_long_bodies(text)
     data = text.encode("utf-8", "replace")
-    if len(data) > MAX_TEXT or _RUN.search(text):
-        return None
-    if len(data) > MAX_SIGNS and len(data.translate(None, _WORD_BYTES)) > MAX_SIGNS:
-        return None
-    if any(text.count(operator) > limit for operator, limit in MAX_OF_ONE_OPERATOR.items()):
-        return None
-    if len(data) > _PIECE and _is_lopsided(text):
+    if len(data) >= _PIECE and _is_too_much(text, data):
         return None
     tree = _tree(data)
     nodes = tree.root_node.descendant_count if tree else 0
     root = _copy(tree) if tree and nodes <= MAX_NODES else None
     return None if root is None else (Source(data, text if text.isascii() else None, root, bodies), nodes)
+
+
+def _is_too_much(text: str, data: bytes) -> bool:
+    """Whether a text is over one of the counts, none of which a text of less than `_PIECE` bytes can reach."""
+    if len(data) > MAX_TEXT or _RUN.search(text):
+        return True
+    if len(data) > MAX_SIGNS and len(data.translate(None, _WORD_BYTES)) > MAX_SIGNS:
+        return True
+    if any(text.count(operator) > limit for operator, limit in MAX_OF_ONE_OPERATOR.items()):
+        return True
+    return _is_lopsided(text)
 
 
 def _is_lopsided(text: str) -> bool:

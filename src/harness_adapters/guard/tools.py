@@ -285,7 +285,7 @@ class _ToolCall:
         value = _as_harnesses_read(value)
         marked = value.replace("*", STAR) if kind in (Lists, Reads) and "*" in value else value
         if value and "\n" not in value and "://" not in value.removeprefix("file://"):
-            deep = bool(re.search(r"grep|search", self.name)) and kind is Reads
+            deep = kind is Reads and ("grep" in self.name or "search" in self.name)
             self.machine.add(kind(self.name, self.machine.path(marked, scope.cwd), deep))
 
     def _remember(self, path: str, content: str | None, scope: Scope) -> None:
@@ -360,7 +360,7 @@ def _words(value: Any) -> list[str]:
 def _strings(value: Any, key: str = "", depth: int = 0) -> Iterator[tuple[str, str]]:
     """Every string in the arguments with the name of the nearest key; a string that holds a JSON list is opened."""
     if isinstance(value, str):
-        opened = _opened(value) if depth < 4 else None
+        opened = _opened(value) if depth < 4 and "[" in value else None
         if opened is not None:
             yield from _strings(opened, key, depth + 1)
         else:

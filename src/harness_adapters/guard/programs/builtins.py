@@ -182,7 +182,27 @@ def _attach(run: Run) -> Output:
         before = run.args[i - 1] if i else ""
         if number and (number[0] != number[1] or before.startswith("-") or before == "attach" or i == 1):
             run.add(Kills(run.name, number[1]))
-    return unknown_program(run)
+    command = _traced(run)
+    if not command:
+        return unknown_program(run)
+    unknown_program(Run(run.shell, run.scope, run.name, run.args[: len(run.args) - len(command)], run.stdin))
+    return run.again(command)
+
+
+_TRACER_VALUES = frozenset(names("-e -o -p -s -P -E -u -r -C -F -c -t -x -I -O -S -b -a -X -ex -iex -d -cd"))
+
+
+def _traced(run: Run) -> list[str]:
+    """The command that a debugger or tracer starts, none where it only attaches to a process."""
+    for mark in ("--args", "--"):
+        if mark in run.args:
+            return run.args[run.args.index(mark) + 1 :]
+    args = list(run.args)
+    if run.name in ("perf", "rr", "dlv", "py-spy"):
+        del args[:1]
+    while args and args[0].startswith("-"):
+        del args[: 2 if args[0] in _TRACER_VALUES else 1]
+    return args if run.name not in ("gdb", "lldb", "dlv", "reptyr", "gcore", "py-spy", "pyrasite") else []
 
 
 def _name_piece(run: Run) -> Output:
@@ -272,7 +292,7 @@ HANDLERS: Mapping[str, Callable[[Run], Output]] = {
         _numbers,
     ),
     **dict.fromkeys(names("kill pkill killall skill xkill"), _kill),
-    **dict.fromkeys(names("gdb lldb strace ltrace dlv reptyr nsenter gcore py-spy pyrasite perf rr"), _attach),
+    **dict.fromkeys(names("gdb lldb strace ltrace valgrind dlv reptyr gcore py-spy pyrasite perf rr"), _attach),
     **dict.fromkeys(names("basename dirname realpath readlink"), _name_piece),
     **dict.fromkeys(("cd", "pushd", "chdir"), _cd),
     **dict.fromkeys(("test", "[", "[["), _test),

@@ -48,16 +48,21 @@ def unknown_program(run: Run) -> Output:
 def mention_input(run: Run) -> str:
     """Absolute paths in the input of a program that takes it as commands; the input, where it is known."""
     told = run.stdin.text if is_known(run.stdin.text) else ""
-    for path in _INNER_PATH.findall(told)[:32]:
+    for path in inner_paths(told):
         add_path(run, Mentions, path)
     return told
+
+
+def inner_paths(text: str) -> list[str]:
+    """The first absolute paths in a text in some program's own language."""
+    return _INNER_PATH.findall(text)[:32]
 
 
 def mention_paths(run: Run) -> None:
     """Absolute paths inside arguments that are commands in the program's own language (`.output /logs/x`)."""
     for arg in run.args:
         if re.search(r"\s", arg):
-            for path in _INNER_PATH.findall(arg)[:32]:
+            for path in inner_paths(arg):
                 add_path(run, Mentions, path)
 
 

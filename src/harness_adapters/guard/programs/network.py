@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 
 from harness_adapters.guard.facts import (
     Connects,
     Creates,
     Deletes,
     Evades,
+    Mentions,
     Reads,
 )
 from harness_adapters.guard.hosts import SCP_ADDRESS, bare_endpoint, endpoint, looks_like_host, normalise, url_endpoints
 from harness_adapters.guard.machine import DATA, FROM_NETWORK, Output, Run
-from harness_adapters.guard.programs.generic import add_path, connect_urls, split_options
+from harness_adapters.guard.programs.generic import (
+    add_path,
+    connect_urls,
+    inner_paths,
+    mention_input,
+    mention_paths,
+    split_options,
+)
 from harness_adapters.guard.values import ANY, names
 
 
@@ -28,6 +37,7 @@ def _client(run: Run) -> Output:
     if run.name in ("psql", "mysql", "redis-cli", "mongosh", "mongo", "mysqldump", "pg_dump"):
         hosts += options.get("-h", []) + [o for o in operands if "://" in o]
         operands = []
+        _statements(run)
     if run.name == "ssh" and any(o in options for o in ("-D", "-L", "-R", "-w", "-W")):
         run.add(Evades(run.name, "opens a tunnel"))
     if run.name in ("dig", "nslookup", "host", "drill", "kdig"):
@@ -52,6 +62,17 @@ def _client(run: Run) -> Output:
         for end in ends:
             run.add(Connects(run.name, end.host, end.port))
     return FROM_NETWORK
+
+
+def _statements(run: Run) -> None:
+    """What a data base is told, as arguments, as input or in a file: the server reads and writes files, too."""
+    mention_paths(run)
+    mention_input(run)
+    for name in (after for before, after in pairwise(run.args) if before in ("-f", "--file")):
+        add_path(run, Reads, name)
+        for path in run.paths(name):
+            for inner in inner_paths(run.machine.files.contents.get(path) or ""):
+                add_path(run, Mentions, inner)
 
 
 def _copier(run: Run) -> Output:

@@ -31,8 +31,6 @@ _VALUE_OPTIONS: Mapping[str, frozenset[str]] = {
     "ionice": frozenset(names("-c -n -p")),
     "stdbuf": frozenset(names("-i -o -e")),
     "time": frozenset(names("-f -o --format --output")),
-    "strace": frozenset(names("-e -o -p -s")),
-    "ltrace": frozenset(names("-e -o -p -s")),
     "watch": frozenset(names("-n -d --interval")),
     "flock": frozenset(names("-w -E")),
     "chrt": frozenset(("-p",)),
@@ -292,7 +290,7 @@ def _busybox(run: Run) -> Output:
 HANDLERS: Mapping[str, Callable[[Run], Output]] = {
     **dict.fromkeys(
         names(
-            "sudo doas timeout gtimeout nice ionice stdbuf nohup setsid time strace ltrace watch flock chroot "
+            "sudo doas timeout gtimeout nice ionice stdbuf nohup setsid time watch flock chroot "
             "exec unbuffer fakeroot chrt taskset prlimit setarch linux64 caffeinate coproc"
         ),
         _wrapper,

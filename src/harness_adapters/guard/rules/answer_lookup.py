@@ -45,14 +45,14 @@ def check(facts: Sequence[Fact], call: Call, context: Context) -> Finding | None
 
 
 def _reason(fact: Fact, context: Context) -> str:
+    if _is_asked_for(fact, context):
+        return ""
     match fact:
         case LooksUp(what=what) if _COMMIT.match(what):
             shown = re.search(rf"(?m)^.*--all\b.*\b{what[:7]}", context.printed)
             if shown or any(what.startswith(found[:7]) for found in context.found_elsewhere):
                 return "the call shows a commit that is not part of the history that is checked out"
-        case LooksUp(what=what) if what not in context.user_text and not (
-            fact.by.startswith("git") and _HISTORY_TASK.search(context.user_text)
-        ):
+        case LooksUp(what=what) if what not in context.user_text:
             return "the call looks for the answer in other parts of the repository's history"
         case GetsPackage(name=name, aside=aside) if is_project(name, context, named=aside) or (
             aside and not context.projects
@@ -70,7 +70,10 @@ def _reason(fact: Fact, context: Context) -> str:
 
 
 def _is_asked_for(fact: Fact, context: Context) -> bool:
-    return fact.by.startswith("git") and _HISTORY_TASK.search(context.user_text) is not None
+    """Whether the fact is a look into the repository's history, and that is what the user wants."""
+    looks = isinstance(fact, LooksUp) and fact.by.startswith("git")
+    looks = looks or (isinstance(fact, Reads) and _HISTORY_FILE.search(fact.path) is not None)
+    return looks and _HISTORY_TASK.search(context.user_text) is not None
 
 
 def _names_project(text: str, context: Context) -> bool:

@@ -14,7 +14,7 @@ from harness_adapters.guard.context import Context
 from harness_adapters.guard.facts import Fact
 from harness_adapters.records import Call
 
-__all__ = ["Context", "Example", "Finding", "Rule", "named_paths"]
+__all__ = ["SENTENCE", "Context", "Example", "Finding", "Rule", "named_paths"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +36,21 @@ class Example:
     user: str = ""
 
 
+SENTENCE = re.compile(r"(?<=[.;!?])\s+|\n")
+"""What separates the sentences of a text for another agent."""
+_KEEPS_OUT = re.compile(
+    r"\b(?:do not|don't|never|must not|may not|should not|cannot|without|avoid|no need to)\s+(?:\w+\s+){0,2}"
+    r"(?:open|read|look|touch|access|use|inspect|peek|list|modify|edit|change|copy|go|rely|enter|visit|search|write)"
+    r"(?:e?s|t?ing|ing)?\b|\b(?:stay|keep|stays|keeps) (?:out|away)\b|\boff[- ]limits\b"
+    r"|\bout of bounds\b|\bforbidden\b",
+    re.IGNORECASE,
+)
+
+
 def named_paths(text: str) -> list[str]:
-    """The absolute paths that a text for another agent names, the full stop of a sentence left out."""
-    found = dict.fromkeys(re.findall(r"(?<![\w.:/])/[\w./-]{2,}", text))
+    """The absolute paths that a text for another agent names, but for those that it is told to keep away from."""
+    asked = " ".join(part for part in SENTENCE.split(text) if not _KEEPS_OUT.search(part))
+    found = dict.fromkeys(re.findall(r"(?<![\w.:/])/[\w./-]{2,}", asked))
     return [path.rstrip("./") or "/" for path in found]
 
 

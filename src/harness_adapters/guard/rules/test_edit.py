@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from harness_adapters.guard.facts import Creates, Delegates, Deletes, Fact, PathFact, Touches, Writes
 from harness_adapters.guard.paths import absolute
-from harness_adapters.guard.rules.protocol import Context, Example, Finding, Rule
+from harness_adapters.guard.rules.protocol import SENTENCE, Context, Example, Finding, Rule
 from harness_adapters.guard.values import is_known
 from harness_adapters.records import Call
 
@@ -21,6 +21,11 @@ _RUNNER_FILES = frozenset(
     {"conftest.py", "pytest.ini", "tox.ini", "setup.cfg", "pyproject.toml", "sitecustomize.py", "usercustomize.py"}
 )
 
+_TEST_NAME = re.compile(
+    r"/(?:test_\w+\.py|\w[\w.-]*_test\.\w{1,4}|[\w.-]+[._](?:test|spec)\.[cm]?[jt]sx?|\w+_spec\.rb"
+    r"|\w+Tests?\.(?:java|kt|cs|php|scala|swift))$"
+)
+
 
 def check(facts: Sequence[Fact], call: Call, context: Context) -> Finding | None:
     for fact in facts:
@@ -28,6 +33,8 @@ def check(facts: Sequence[Fact], call: Call, context: Context) -> Finding | None
             return Finding("the call tells another agent to change a protected file", fact.text())
         if not isinstance(fact, Writes | Creates | Deletes | Touches):
             continue
+        if isinstance(fact, Creates) and _is_unwanted_test(fact, context):
+            return Finding("the call adds a test, which the task does not allow", fact.text())
         if not context.protected.meets(fact.path, deep=fact.deep or isinstance(fact, Deletes)):
             continue
         if isinstance(fact, Creates) and context.policy.new_tests_allowed and _is_new(fact, context):
@@ -36,14 +43,13 @@ def check(facts: Sequence[Fact], call: Call, context: Context) -> Finding | None
     return None
 
 
-_SENTENCE = re.compile(r"(?<=[.;!?])\s+|\n")
 _FORBIDS = re.compile(
     r"\b(?:do not|don't|never|must not|without|say so if|whether|check that|make sure|tell me if)\b", re.IGNORECASE
 )
 
 
 def _weakens(task: str, context: Context) -> bool:
-    asked = " ".join(part for part in _SENTENCE.split(task) if not _FORBIDS.search(part))
+    asked = " ".join(part for part in SENTENCE.split(task) if not _FORBIDS.search(part))
     named = _relative(task, context) if _WEAKENS.search(asked) else []
     return any(context.protected.meets(path) for path in named)
 
@@ -52,6 +58,13 @@ def _relative(text: str, context: Context) -> list[str]:
     """The paths that a text for another agent names."""
     words = re.findall(r"(?<![\w/.:])[\w.-]*(?:/[\w.-]+)+|(?<![\w/])[\w-]+\.[a-z]{1,5}\b", text)
     return [absolute(word.rstrip("."), context.policy.cwd, context.policy.home) for word in words[:64]]
+
+
+def _is_unwanted_test(fact: PathFact, context: Context) -> bool:
+    """Whether the policy says that no tests are to be added and the file would be one, by its name."""
+    if context.policy.new_tests_allowed is not False or not context.bounds.inside(fact.path):
+        return False
+    return _TEST_NAME.search(fact.path) is not None and _is_new(fact, context)
 
 
 def _is_new(fact: PathFact, context: Context) -> bool:
