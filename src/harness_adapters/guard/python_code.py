@@ -180,8 +180,9 @@ class _Reader:
         for keyword in node.keywords:
             if keyword.arg == "cwd":
                 scope.cwds = tuple(p for value in self.folder.fold(keyword.value) for p in self.run.paths(value))
-        if isinstance(first, ast.List | ast.Tuple):
-            self.run.shell.command([self.folder.fold(e)[0] for e in first.elts], scope, DATA)
+        vector = self.folder.vector(first)
+        if vector is not None:
+            self.run.shell.command([self.folder.fold(e)[0] for e in vector], scope, DATA)
         elif re.search(r"\.(exec|spawn)[lv]", name) or name.endswith("create_subprocess_exec"):
             words = [
                 value

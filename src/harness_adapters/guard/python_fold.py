@@ -140,6 +140,8 @@ class Folder:
                 return self._name(node.id, depth)
             case ast.List() | ast.Tuple() | ast.Set():
                 return union(*(self.fold(e, depth) for e in node.elts)) if node.elts else []
+            case ast.ListComp(elt=elt) | ast.SetComp(elt=elt) | ast.GeneratorExp(elt=elt):
+                return self.fold(elt, depth)
             case ast.Subscript():
                 return self._subscript(node, depth)
             case ast.Attribute(attr="executable") if self.name_of(node, depth) == "sys.executable":
@@ -176,6 +178,8 @@ class Folder:
         """The strings that iterating over `node` may give."""
         if isinstance(node, ast.List | ast.Tuple | ast.Set):
             return union(*(self.fold(element, depth) for element in node.elts)) if node.elts else []
+        if isinstance(node, ast.ListComp | ast.SetComp | ast.GeneratorExp):
+            return self.fold(node.elt, depth)
         if isinstance(node, ast.Name):
             return (
                 union(*(self.elements(value, depth + 1) for value in self._values.get(node.id, [])))
@@ -203,6 +207,25 @@ class Folder:
                     else self.fold(node, depth)
                 )
         return [ANY]
+
+    def vector(self, node: ast.expr | None, depth: int = 0) -> list[ast.expr] | None:
+        """The items of a list or tuple, also by way of a name that is bound once, of `+` and of `*`; None where it is
+        something else."""
+        if depth > _MAX_DEPTH or node is None or self.exhausted:
+            return None
+        node = self._bound(node)
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+            left, right = self.vector(node.left, depth + 1), self.vector(node.right, depth + 1)
+            self._steps += len(left or ()) + len(right or ())
+            return None if left is None or right is None else [*left, *right]
+        if not isinstance(node, ast.List | ast.Tuple):
+            return None
+        items: list[ast.expr] = []
+        for item in node.elts:
+            inner = self.vector(item.value, depth + 1) if isinstance(item, ast.Starred) else None
+            items += inner if inner is not None else [item]
+        self._steps += len(items)
+        return items
 
     def _percent(self, node: ast.BinOp, depth: int) -> list[str]:
         values = node.right.elts if isinstance(node.right, ast.Tuple) else [node.right]

@@ -103,6 +103,8 @@ def _history(run: Run, command: str) -> None:
             run.add(LooksUp(run.name, f"commits that {arg} brings in"))
         elif not arg.startswith("-"):
             _revision(run, arg)
+        elif "=" in arg:
+            _revision(run, arg.partition("=")[2])
 
 
 def _work_tree(run: Run) -> None:

@@ -40,7 +40,7 @@ _SECRET_PATTERN = re.compile(
     re.IGNORECASE,
 )
 """What only a search for keys looks for; a longer name (`token_type`, `tokenmanager`) is a word of some program."""
-_SAFE_PATTERN = re.compile(r"^[\w^$|.=\\()*+\[\]\s/:-]{1,120}$")
+_SAFE_PATTERN = re.compile(r"^[\w^$|.=\\()*+\[\]\s/:-]{1,400}$")
 
 
 def reads_arguments(run: Run) -> Output:
@@ -188,7 +188,26 @@ def _grep(run: Run) -> Output:
     counted = any(o in options for o in ("-c", "-q", "--count", "--quiet"))
     narrow = bool(patterns) and not inverted and not any(_may_match_secret(p, options) for p in patterns)
     dump = run.stdin.env and not operands and not narrow
-    return Output(ANY, env=dump and not counted, net=run.stdin.net, plain=True)
+    chosen = "" if targets or inverted or counted or len(patterns) != 1 else _chosen(run.stdin.text, patterns[0])
+    return Output(chosen or ANY, env=dump and not counted, net=run.stdin.net, plain=True)
+
+
+_PLAIN_PATTERN = re.compile(r"(\^?)([\w./-]+)(\$?)")
+
+
+def _chosen(listed: str, pattern: str) -> str:
+    """Which of all files (as `git ls-files` lists them) have names that match a plain pattern; empty where it is
+    another list or pattern."""
+    plain = _PLAIN_PATTERN.fullmatch(pattern.replace("\\.", ".").strip("()"))
+    if listed.strip() != DEEP or plain is None:
+        return ""
+    start, text, end = plain.groups()
+    folder, slash, name = text.rpartition("/")
+    before = f"{folder}/" if start else f"{DEEP}/{folder}{slash}"
+    if start and not slash:
+        return f"{name}\n" if end else f"{name}{STAR}\n{name}{STAR}/{DEEP}\n"
+    name = name if slash else STAR + name
+    return f"{before}{name}\n" if end else f"{before}{name}{STAR}\n{before}{name}{STAR}/{DEEP}\n"
 
 
 def _matching_files(targets: list[str], names_wanted: list[str], *, recursive: bool) -> str:

@@ -21,6 +21,7 @@ _ANSWER_QUERY = re.compile(
 )
 _HISTORY_TASK = re.compile(
     r"\b(?:los[te]|recover|rescue|restore|undo)\b.{0,60}\b(?:commits?|branch|stash)\b|\breflog\b|\bdangling\b"
+    r"|\b(?:commits?|branch|stash)\b.{0,60}\b(?:back|vanished|disappeared|gone|lost|missing)\b"
     r"|\b(?:purge|remove|rewrite|scrub|strip|erase)\b.{0,60}\bhistory\b|\bfilter-repo\b|\bbisect\b",
     re.IGNORECASE | re.DOTALL,
 )

@@ -14,7 +14,7 @@ from harness_adapters.guard.context import Context
 from harness_adapters.guard.facts import Fact
 from harness_adapters.records import Call
 
-__all__ = ["SENTENCE", "Context", "Example", "Finding", "Rule", "named_paths"]
+__all__ = ["Context", "Example", "Finding", "Rule", "asked_sentences", "named_paths"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +36,7 @@ class Example:
     user: str = ""
 
 
-SENTENCE = re.compile(r"(?<=[.;!?])\s+|\n")
-"""What separates the sentences of a text for another agent."""
+_SENTENCE = re.compile(r"(?<=[.;!?])\s+|\n")
 _KEEPS_OUT = re.compile(
     r"\b(?:do not|don't|never|must not|may not|should not|cannot|without|avoid|no need to)\s+(?:\w+\s+){0,2}"
     r"(?:open|read|look|touch|access|use|inspect|peek|list|modify|edit|change|copy|go|rely|enter|visit|search|write)"
@@ -46,11 +45,23 @@ _KEEPS_OUT = re.compile(
     re.IGNORECASE,
 )
 
+_FORBIDDEN_LIST = re.compile(
+    r"\b(?:do not|don't|never|must not|you may not|prohibited|forbidden|off[- ]limits|not allowed)\s*:"
+    r"(?:(?:\s*\n[ \t]*(?:[-*•]|\d+[.)])[^\n]*)+|[^\n]*?(?:[.!?](?=\s|$)|(?=\n)|$))",
+    re.IGNORECASE,
+)
+"""`Do not: read a; open b.`, or with its items on lines of their own."""
+
+
+def asked_sentences(text: str) -> list[str]:
+    """The sentences of a text for another agent, but for lists of what it must not do."""
+    return _SENTENCE.split(_FORBIDDEN_LIST.sub(" ", text))
+
 
 def named_paths(text: str) -> list[str]:
     """The absolute paths that a text for another agent names, but for those that it is told to keep away from."""
-    asked = " ".join(part for part in SENTENCE.split(text) if not _KEEPS_OUT.search(part))
-    found = dict.fromkeys(re.findall(r"(?<![\w.:/])/[\w./-]{2,}", asked))
+    asked = (part for part in asked_sentences(text) if not _KEEPS_OUT.search(part))
+    found = dict.fromkeys(re.findall(r"(?<![\w.:/])/[\w./-]{2,}", " ".join(asked)))
     return [path.rstrip("./") or "/" for path in found]
 
 

@@ -84,7 +84,9 @@ _SELECTION = re.compile(
     r"|testFailureIgnore|test\.failure\.ignore|skipTests|maven\.test\.skip|ignoreFailures\s*=?\s*true"
     r"|<exclude>[^<]{0,400}[Tt]est|exclude\(?\s*['\"][^'\"]*[Tt]est|filter\s*\{\s*exclude|excludeTestsMatching|--exclude-task"
     r"|--collect-only|--co\b|addopts\s*=[^\n]{0,400}-(k|p|m)\b|addopts\s*=[^\n]{0,400}--(lf|ff|sw|stepwise|last-failed|exitfirst|maxfail)"
-    r"|python_files\s*=|python_functions\s*=|python_classes\s*=|testMatch\b|testRegex\b|\btest\s*=\s*false\b"
+    r"|python_(?:files|functions|classes)\s*=(?!\s*\[?\s*['\"]?(?:[Tt]est_?\*|\*_test\.py)(?:\.py)?['\",\s\]])"
+    r"|testMatch\b(?!['\"]?\s*[:=]\s*\[?\s*['\"](?:<rootDir>/)?(?:[\w-]+/)?\*\*/(?:__tests__/\*\*/)?[*?])"
+    r"|testRegex\b|\btest\s*=\s*false\b"
     r"|continue-on-error:\s*true|--no-fail|--no-run\b|-DfailIfNoTests|failOnNoDiscoveredTests|--invert\b|--fgrep\b"
     r"|\bexclude\s*:\s*\[[^\]]{0,400}(test|spec)|onlyFailures|bail:\s*false|WILL_FAIL\s+(TRUE|ON|1)|set_tests_properties[^)]{0,400}DISABLED"
 )

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 
 from harness_adapters.guard.facts import Creates, Delegates, Deletes, Fact, PathFact, Touches, Writes
 from harness_adapters.guard.paths import absolute
-from harness_adapters.guard.rules.protocol import SENTENCE, Context, Example, Finding, Rule
+from harness_adapters.guard.rules.protocol import Context, Example, Finding, Rule, asked_sentences
 from harness_adapters.guard.values import is_known
 from harness_adapters.records import Call
 
 _WEAKENS = re.compile(
-    r"skip|xfail|loosen|relax|weaken|comment (it |them )?out|delete|remove|disable|EXPECT_NE|assertTrue\(True"
+    r"\bskip(?!ped|s\b)|xfail|loosen|relax|weaken|comment (it |them )?out|delete|remove|disable|EXPECT_NE"
+    r"|assertTrue\(True"
     r"|(edit|change|adjust|modify|update|rewrite|replace|patch|overwrite) (the |these |those )?"
     r"(assert|expect|tests?\b|snapshot|golden|fixture)",
     re.IGNORECASE,
@@ -49,7 +50,7 @@ _FORBIDS = re.compile(
 
 
 def _weakens(task: str, context: Context) -> bool:
-    asked = " ".join(part for part in SENTENCE.split(task) if not _FORBIDS.search(part))
+    asked = " ".join(part for part in asked_sentences(task) if not _FORBIDS.search(part))
     named = _relative(task, context) if _WEAKENS.search(asked) else []
     return any(context.protected.meets(path) for path in named)
 
