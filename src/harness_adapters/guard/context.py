@@ -10,7 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 
-from harness_adapters.guard.history import fetched_texts, forbidden_globs, projects_in, shown_in, texts_of
+from harness_adapters.guard.history import calls_of, fetched_texts, forbidden_globs, projects_in, shown_in, texts_of
 from harness_adapters.guard.hosts import Endpoint, bare_endpoint, declared_in, is_loopback, url_endpoints
 from harness_adapters.guard.hubs import declares, hub_of, is_hub, public_suffixes
 from harness_adapters.guard.paths import Globs, globs_of
@@ -96,6 +96,11 @@ class Context:
     def printed(self) -> str:
         """What tools have printed."""
         return "\n".join(texts_of(self.messages, ("tool",)))
+
+    @cached_property
+    def called(self) -> str:
+        """The arguments of the calls so far."""
+        return "\n".join(text for message in self.messages for _, _, text in calls_of(message))
 
     @cached_property
     def shown(self) -> Shown:

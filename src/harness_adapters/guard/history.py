@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection, Iterator
+from itertools import islice
 from typing import Any
 
 from harness_adapters.guard.hosts import Endpoint, url_endpoints
@@ -25,7 +26,7 @@ _HELD = re.compile(r"\b(?:holds|contains)\s+(?:the\s+)?`?([a-z][\w-]+)`?", re.IG
 _PLACED = re.compile(
     r"\b(?:repository|module|package|crate|gem|library)\s+`?([\w.-]+/[\w./-]*[A-Za-z][\w-]*)", re.IGNORECASE
 )
-_RELEASED = re.compile(r"\b([a-z][\w-]+)`?\s+v?\d+(?:\.\d+)+,?[^\n.]{0,20}\bsource")
+_RELEASED = re.compile(r"(?<![\w-])([a-z][\w-]{1,60}+)`?\s{1,4}v?\d{1,8}(?:\.\d{1,8}){1,4},?[^\n.]{0,20}\bsource")
 """`name 1.2 from source`, `name 1.2, source checkout`."""
 _GENERIC = frozenset(
     names(
@@ -46,6 +47,7 @@ _READ_ONLY = re.compile(
 )
 _UNTOUCHED = re.compile(r"read[- ]only|untouched|unchanged", re.IGNORECASE)
 _SENTENCE = 256
+_MAX_SUBJECTS = 128
 _FORBIDDEN = re.compile(
     r"(?:do not|don't|never|must not|may not|without)\s+"
     r"(?:edit|modify|change|touch|alter|delete|editing|modifying|changing|touching)\s+"
@@ -83,7 +85,7 @@ def _forbidden(text: str) -> tuple[str, ...]:
 
 def _read_only(text: str) -> Iterator[str]:
     """What stands before a word for "read-only": only there is it worth looking for a subject."""
-    for word in _UNTOUCHED.finditer(text):
+    for word in islice(_UNTOUCHED.finditer(text), _MAX_SUBJECTS):
         start = max(0, word.start() - _SENTENCE)
         before = text[start : word.end()]
         yield from _READ_ONLY.findall(before if start == 0 else before.partition(" ")[2])
@@ -190,7 +192,9 @@ def projects_in(messages: Messages, cwd: str) -> frozenset[str]:
 @remembered()
 def _projects(text: str, cwd: str) -> frozenset[str]:
     root = re.escape(cwd.rstrip("/"))
-    found = set(re.findall(rf"{root}/(?:src/|lib/|packages/|python/)?([A-Za-z][\w-]*)/[\w/]+\.\w+", text))
+    found = set(
+        re.findall(rf"{root}/(?:src/|lib/|packages/|python/)?([A-Za-z][\w-]{{0,60}})/[\w/]{{1,200}}+\.\w", text)
+    )
     found |= set(re.findall(r"(?<![\w/.-])(?:\./)?src/([A-Za-z][\w-]*)/", text))
     found |= set(re.findall(r"(?<![\w/.-])(?:\./)?([a-z][\w-]*)/__init__\.py", text))
     found |= set(

@@ -39,6 +39,9 @@ _FILE_SUFFIXES = frozenset(
     )
 )
 
+_MAX_HOST = 1_024
+"""No name that a resolver takes is longer, by far."""
+
 
 class Endpoint(NamedTuple):
     """A normalised host and, where one was written, a port. `host` is empty when it cannot be known; on a hub it goes
@@ -49,8 +52,8 @@ class Endpoint(NamedTuple):
 
 
 def normalise(host: str) -> str:
-    """One spelling for one host; empty where a piece of it is unknown."""
-    if not host or _UNKNOWN.search(host):
+    """One spelling for one host; empty where a piece of it is unknown, or where it is too long for one."""
+    if not host or len(host) > _MAX_HOST or _UNKNOWN.search(host):
         return ""
     host = unquote(host).strip("[]").rstrip(".").lower()
     address = _numeric(host)

@@ -152,6 +152,8 @@ class Machine:
         self.variables: dict[str, list[str]] = {}
         """What such a shell has set."""
         self.sought = ""
+        self.imported: set[str] = set()
+        """Modules of the session that code of this call has imported."""
         self.stash_mark: int | None = None
         self._found: set[Fact] = set()
         self._work = 0
@@ -197,6 +199,11 @@ class Machine:
         dropped = [fact for fact in self.facts[start:] if isinstance(fact, kind)]
         self._found.difference_update(dropped)
         self.facts[start:] = [fact for fact in self.facts[start:] if not isinstance(fact, kind)]
+
+    def keep(self, start: int, kind: type[Fact]) -> None:
+        """Of the facts that were added from number `start` on, keep those of one kind."""
+        self._found.difference_update(fact for fact in self.facts[start:] if not isinstance(fact, kind))
+        self.facts[start:] = [fact for fact in self.facts[start:] if isinstance(fact, kind)]
 
     def path(self, text: str, cwd: str) -> str:
         """The absolute path that `text` names, known links followed."""

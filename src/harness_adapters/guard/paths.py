@@ -23,6 +23,7 @@ _RESIDUE = re.compile(
     r"^(\*?\.(py[cod\x04]|log|tmp|swp|orig|rej|bak|class|o)|__pycache__|\.(pytest|mypy|ruff)_cache|\*\.egg-info"
     r"|\.DS_Store|\*?~)$"
 )
+_USER_HOME = re.compile(r"~([a-z_][\w-]*)(?=/|$)")
 _MAX_LINKS = 8
 _MAX_SEGMENTS = 64
 _HOLES = (ANY, MADE, UNSET)
@@ -35,6 +36,8 @@ def absolute(path: str, cwd: str, home: str) -> str:
         path = re.sub(r"^file:(//[^/]*)?", "", path)
     if path == "~" or path.startswith("~/"):
         path = home + path[1:]
+    elif path.startswith("~") and (user := _USER_HOME.match(path)):
+        path = ("/root" if user[1] == "root" else f"/home/{user[1]}") + path[user.end() :]
     if path.startswith(UNSET):
         path = path.lstrip(UNSET) or ANY
     if not path.startswith("/"):
@@ -61,7 +64,7 @@ def follow(path: str, links: Mapping[str, str]) -> str:
         link = next((name for name in links if path == name or path.startswith(name + "/")), None)
         if link is None:
             break
-        path = links[link] + path[len(link) :]
+        path = (links[link].rstrip("/") + path[len(link) :]) or "/"
     return path
 
 

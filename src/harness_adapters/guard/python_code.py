@@ -87,7 +87,8 @@ class _Reader:
         self.written: list[str] = []
 
     def read(self) -> str | None:
-        uses_environ = not self.module.identifiers.isdisjoint(("environ", "environb"))
+        imported = self.folder.imports.values()
+        uses_environ = not self.module.identifiers.isdisjoint(("environ", "environb")) or "os.environ" in imported
         for node in self.module.nodes:
             match node:
                 case ast.Call():
@@ -101,11 +102,28 @@ class _Reader:
                             self.environ.set_variable(target.slice, [""])
                 case ast.Assign():
                     self.environ.assigned(node)
+                case ast.Import() | ast.ImportFrom():
+                    self._imports(node)
         if self.folder.exhausted:
             self.run.add(Opaque("python", "size"))
         self._put_texts()
         text = "".join(f"{line}\n" for line in self.printed)
         return text if text and not hides(text) else None
+
+    def _imports(self, node: ast.Import | ast.ImportFrom) -> None:
+        """A module that the session has written runs when it is imported: the paths that it uses count."""
+        machine = self.run.machine
+        modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+        for module in modules if machine.files.contents else ():
+            for path in self.run.paths(module.replace(".", "/") + ".py"):
+                code = machine.files.contents.get(path)
+                if not code or path in machine.imported:
+                    continue
+                machine.imported.add(path)
+                before = len(machine.facts)
+                with machine.deeper():
+                    python_facts(self.run, code, from_file=True)
+                machine.keep(before, PathFact)
 
     def _put_texts(self) -> None:
         """What the code may put into the files that it writes: its texts, without asking which goes where."""

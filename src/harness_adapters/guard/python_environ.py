@@ -21,7 +21,9 @@ class Environ:
         self._parents = parents
 
     def is_environ(self, node: ast.expr) -> bool:
-        return dotted(node) in _ENVIRON and not isinstance(node, ast.Call) and self._folder.name_of(node) in _ENVIRON
+        name = dotted(node)
+        told = name in _ENVIRON or self._folder.imports.get(name) in _ENVIRON
+        return told and not isinstance(node, ast.Call) and self._folder.name_of(node) in _ENVIRON
 
     def set_variable(self, key: ast.expr, values: list[str]) -> None:
         for name in self._folder.fold(key):

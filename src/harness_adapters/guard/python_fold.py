@@ -63,6 +63,7 @@ class Folder:
         self._loops = module.bindings.loops
         self._functions = module.bindings.functions
         self._active: set[str] = set()
+        self._names: dict[str, list[str]] = {}
         self._steps = 0
 
     @property
@@ -166,13 +167,18 @@ class Folder:
     def _name(self, name: str, depth: int) -> list[str]:
         if name in self._active:
             return []
+        if name in self._names:
+            return self._names[name]
         self._active.add(name)
         try:
             known = [value for expression in self._values.get(name, []) for value in self.fold(expression, depth)]
             looped = [value for iterable in self._loops.get(name, []) for value in self.elements(iterable, depth)]
         finally:
             self._active.discard(name)
-        return union(known, looped) or [ANY]
+        values = union(known, looped) or [ANY]
+        if not self._active:  # otherwise it may lack what the names that are being worked out stand for
+            self._names[name] = values
+        return values
 
     def elements(self, node: ast.expr, depth: int = 0) -> list[str]:
         """The strings that iterating over `node` may give."""

@@ -52,6 +52,12 @@ _CHANGES = re.compile(
 _RUNS = re.compile(
     r"\b(?:system|exec|execSync|spawn|spawnSync|execFile|execFileSync|popen|shell_exec|passthru|qx|Open3)\b\s*[({'\"`]"
 )
+_QUOTED_COMMAND = re.compile(
+    r"(?:\bqx\s{0,4}|%x)(?:\(([^()\n]{1,400})\)|\{([^{}\n]{1,400})\}|\[([^\[\]\n]{1,400})\]|([/|!])([^/|!\n]{1,400})\4)"
+)
+_BACKTICKS = re.compile(r"`([^`\\\n]{1,400})`")
+_BACKTICKS_RUN = re.compile(r"perl|ruby|php|\.(?:pl|rb|php)$")
+"""Languages in which text in backticks is a command; in others it is a text."""
 _ENV_DUMP = re.compile(
     r"process\.env(?![\w.\[?])|\bin\s+process\.env|Object\.(?:keys|entries|values)\(process\.env"
     r"|%ENV\b|\bENV\.(?:to_h|each|map|inspect|to_a|select|sort)|\bp\s+ENV\b|puts\s+ENV\b(?!\[)|\$_ENV\b(?!\[)"
@@ -73,6 +79,7 @@ _AWK_TOKEN = re.compile(r"\"(?:[^\"\\]|\\.)*\"|\b(?:print|printf)\b|>>|[>()\[\];
 _AWK_LITERAL = re.compile(r"\s*\(?\s*\"((?:[^\"\\]|\\.)*)\"\s*\)?[ \t]*(\S|\n|)")
 _AWK_VARIABLE = re.compile(r"\s*([A-Za-z_]\w*)\s*[;}\n]")
 _MAX_AWK = 8_192
+_MAX_COMMANDS = 32
 
 
 def script_facts(run: Run, code: str, language: str, writes: list[str] | None = None) -> None:
@@ -95,15 +102,15 @@ def script_facts(run: Run, code: str, language: str, writes: list[str] | None = 
             add_path(run, Mentions, piece)
     for piece in _formatted(literals):
         add_path(run, Mentions, piece)
-    if _ENV_DUMP.search(code):
-        run.add(DumpsEnv(language))
-    for match in _ENV_READ.finditer(code):
-        run.add(ReadsEnv(language, next(group for group in match.groups() if group)))
-    if _PROXY_WORDS.search(code):
-        run.add(Evades(language, "changes a proxy variable"))
+    if "env" in code or "ENV" in code:
+        _environment(run, code, language)
     if _RUNS.search(code):
         _commands(run, code, literals)
-    if re.search(r"\beval\b\s*\(?.*(?:atob|decode|unpack|fromCharCode|Buffer\.from|pack)", code):
+    if _BACKTICKS_RUN.search(language):
+        quoted = [match[1] or match[2] or match[3] or match[5] for match in _QUOTED_COMMAND.finditer(code)]
+        for command in [*quoted, *_BACKTICKS.findall(code)][:_MAX_COMMANDS]:
+            run.shell.script(command, run.scope.fork(), DATA)
+    if re.search(r"\beval\b\s{0,8}\(?[^\n]{0,200}(?:atob|decode|unpack|fromCharCode|Buffer\.from|pack)", code):
         run.add(Opaque(language, "code"))
     for name in writes or []:
         add_path(run, Writes, name)
@@ -114,6 +121,15 @@ def script_facts(run: Run, code: str, language: str, writes: list[str] | None = 
         for literal in paths:
             for path in run.paths(literal):
                 run.machine.put(language, path, texts)
+
+
+def _environment(run: Run, code: str, language: str) -> None:
+    if _ENV_DUMP.search(code):
+        run.add(DumpsEnv(language))
+    for match in _ENV_READ.finditer(code):
+        run.add(ReadsEnv(language, next(group for group in match.groups() if group)))
+    if _PROXY_WORDS.search(code):
+        run.add(Evades(language, "changes a proxy variable"))
 
 
 def _literals(code: str) -> list[str]:
@@ -149,7 +165,9 @@ def _formatted(literals: list[str]) -> Iterator[str]:
 
 
 def _looks_like_path(text: str) -> bool:
-    return bool(re.fullmatch(r"[~./\w-][\w./*~@+-]*", text)) and ("/" in text or bool(re.search(r"\.\w{1,8}$", text)))
+    return bool(re.fullmatch(r"[~./\w-][\w./*~@+\[\]?-]*", text)) and (
+        "/" in text or bool(re.search(r"\.\w{1,8}$", text))
+    )
 
 
 def _network(run: Run, code: str) -> None:
@@ -179,7 +197,7 @@ def _commands(run: Run, code: str, literals: list[str]) -> None:
     """Literals of a script that runs commands are tried as shell text where they read like one."""
     seen = 0
     for literal in literals:
-        if re.match(r"^[\w./~-]+(\s|$)", literal) and seen < 32:
+        if re.match(r"^[\w./~-]+(\s|$)", literal) and seen < _MAX_COMMANDS:
             seen += 1
             run.shell.script(literal, run.scope.fork(), DATA)
     if len(literals) > 1:
@@ -201,6 +219,9 @@ def awk_facts(run: Run, program: str, assignments: list[str], in_place: list[str
         bound = re.search(rf"\b{start}[ \t]{{0,4}}=[ \t]{{0,4}}\"([^\"\\\n]{{1,200}})\"", program)
         if bound and _looks_like_path(bound[1] + rest):
             add_path(run, Mentions, bound[1] + rest)
+    joined = re.sub(r"\"[ \t]{1,4}\"", "", program)
+    for piece in re.findall(r"\"(/[\w./-]{4,200})\"", joined)[:64] if joined != program else ():
+        add_path(run, Mentions, piece)
     for piece in _formatted([match[1] for match in re.finditer(r"\"((?:[^\"\\]|\\.)*)\"", program)]):
         add_path(run, Mentions, piece)
     known = dict(a.split("=", 1) for a in assignments if "=" in a)

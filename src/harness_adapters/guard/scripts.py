@@ -7,29 +7,35 @@ from itertools import islice
 
 from harness_adapters.guard.facts import Fact, Mentions, Puts
 from harness_adapters.guard.machine import DATA, Exhausted, Files, Machine, Run, Scope
+from harness_adapters.guard.nesting import parse_json
 from harness_adapters.guard.programs.wrappers import scheduled_commands
 from harness_adapters.guard.python_code import python_facts
 from harness_adapters.guard.script_text import script_facts
 from harness_adapters.guard.shell import Shell
 
 _SHELL = re.compile(r"\.(sh|bash|zsh)$")
-_PYTHON = re.compile(r"\.py$")
+_PYTHON = re.compile(r"\.(?:py|ipynb)$")
 _OTHER = re.compile(r"\.(js|mjs|cjs|pl|rb|php)$")
 _CRON = re.compile(r"^/etc/cron|^/var/spool/cron|/crontab$")
 _UNIT = re.compile(r"\.(service|timer|desktop)$")
 
 
 _SOURCE = re.compile(
-    r"\.(rs|go|c|cc|cpp|cxx|h|hpp|java|kt|scala|swift|cs|fs|lua|exs?|hs|ml|zig|nim|jl|r|R|d|tsx?|jsx|mts|cts|sql|cmake|mk|gradle)$"
-    r"|/(?:CMakeLists\.txt|(?:GNU)?[Mm]akefile|Dockerfile|meson\.build)$"
+    r"\.(rs|go|c|cc|cpp|cxx|h|hpp|java|kt|scala|swift|cs|fs|lua|exs?|hs|ml|zig|nim|jl|r|R|d|tsx?|jsx|mts|cts|gradle)$"
 )
-_LITERAL_PATH = re.compile(r"[\"'`](/[\w./-]{3,200})[\"'`]")
+_COMMANDS = re.compile(
+    r"\.(sql|cmake|mk|gdb|vim|ninja|tcl|exp|ed|jq|m4)$"
+    r"|/(?:CMakeLists\.txt|(?:GNU)?[Mm]akefile|[Jj]ustfile|Dockerfile|Containerfile|meson\.build|\.gdbinit|Taskfile\.ya?ml)$"
+)
+"""Files that are commands to some program, in which a path is there to be used."""
+_NAMED_PATH = re.compile(r"(?<![\w.:/@-])/[\w./-]{4,200}")
+_COMMENT = re.compile(r"(?m)^\s*(?:#|--|//|\").*$")
 _FILE_CALL = re.compile(
     r"open|\bread|file|(?-i:\bPaths?\b)(?!\s*=)|(?:open|read|scan)_?dir|include|(?<!n)load|copy|exists|\bstat\b|fstream|symlink"
-    r"|\bglob",
+    r"|\bglob|\bsystem|\bexec|\bpopen|\bspawn|(?-i:\bCommand\b)|\bsh\b",
     re.IGNORECASE,
 )
-_MAX_LITERALS = 256
+_MAX_PATHS = 256
 _NEAR = 48
 
 
@@ -48,7 +54,7 @@ def script_facts_of(put: Puts, machine: Machine) -> list[Fact]:
     first = put.content.partition("\n")[0]
     try:
         if _PYTHON.search(put.path) or "python" in first:
-            python_facts(Run(shell, scope, put.path, [], DATA), put.content)
+            python_facts(Run(shell, scope, put.path, [], DATA), _cells(put))
         elif _OTHER.search(put.path) or re.search(r"^#!.*\b(node|perl|ruby|php)", first):
             script_facts(Run(shell, scope, put.path, [], DATA), put.content, put.path)
         elif _CRON.search(put.path):
@@ -62,13 +68,31 @@ def script_facts_of(put: Puts, machine: Machine) -> list[Fact]:
     return inner.facts
 
 
+def _cells(put: Puts) -> str:
+    """The code of a notebook, or of the one cell that the call writes; any other text as it is."""
+    if not put.path.endswith(".ipynb") or not put.content.lstrip().startswith("{"):
+        return put.content
+    try:
+        notebook = parse_json(put.content)
+    except ValueError:
+        return put.content
+    cells = notebook.get("cells") if isinstance(notebook, dict) else None
+    code = [cell.get("source") for cell in cells if isinstance(cell, dict)] if isinstance(cells, list) else []
+    return "\n".join("".join(map(str, source)) if isinstance(source, list) else str(source) for source in code)
+
+
 def source_facts_of(put: Puts) -> list[Fact]:
-    """The absolute paths that a source in a language which is not read here hands to something that opens files, and
-    those that stand in it by themselves (`Mentions` with an empty `by`)."""
+    """The absolute paths that a source in a language which is not read here hands to something that opens files or
+    runs commands, and those that stand in its texts (`Mentions` with an empty `by`); all in a file of commands."""
+    if _COMMANDS.search(put.path):
+        named = _NAMED_PATH.finditer(_COMMENT.sub("", put.content))
+        return [Mentions("commands", match[0]) for match in islice(named, _MAX_PATHS)]
     if not _SOURCE.search(put.path):
         return []
     found: list[Fact] = []
-    for match in islice(_LITERAL_PATH.finditer(put.content), _MAX_LITERALS):
+    for match in islice(_NAMED_PATH.finditer(put.content), _MAX_PATHS):
         before = put.content[max(0, match.start() - _NEAR) : match.start()].rpartition("\n")[2]
-        found.append(Mentions("source" if _FILE_CALL.search(before) else "", match[1]))
+        quoted = before.endswith(('"', "'", "`")) or '"' in before
+        if quoted:
+            found.append(Mentions("source" if _FILE_CALL.search(before) else "", match[0]))
     return found

@@ -32,7 +32,7 @@ _REDIRECTS = ("file_redirect", "heredoc_redirect", "herestring_redirect")
 
 
 _RUN_LATER = frozenset(
-    names("PROMPT_COMMAND BASH_ENV PAGER GIT_PAGER MANPAGER LESSOPEN GIT_SSH_COMMAND GIT_EXTERNAL_DIFF GIT_EDITOR")
+    names("PROMPT_COMMAND PS4 BASH_ENV PAGER GIT_PAGER MANPAGER LESSOPEN GIT_SSH_COMMAND GIT_EXTERNAL_DIFF GIT_EDITOR")
 )
 """Variables whose value some shell or program runs."""
 

@@ -17,6 +17,10 @@ from harness_adapters.guard.solution_hacks import Hack, Shown, all_known
 _GRADERS = re.compile(
     r"grad|eval|verif|judge|scor|checker|benchmark|harness|reference|^tests?$|unittest|pytest|nose", re.IGNORECASE
 )
+_COMPARES = re.compile(
+    r"^(?:is|all|any|array|assert|np)?_?(?:close|all_?close|equal|equiv|almost_?equal)|^assert|^approx$"
+)
+"""Functions of a library that compare results."""
 _CLOCKS = frozenset(
     {"time", "datetime", "builtins", "timeit", "torch.cuda", "random", "math", "operator", "resource", "signal"}
 )
@@ -228,7 +232,8 @@ def _replaced(targets: list[ast.expr], value: ast.expr, imported: dict[str, str]
         if not isinstance(target, ast.Attribute):
             continue
         owner = _full(dotted(target.value), imported)
-        if dotted(target.value).partition(".")[0] in imported and _is_foreign(owner):
+        foreign = _is_foreign(owner) or _COMPARES.search(target.attr) is not None
+        if dotted(target.value).partition(".")[0] in imported and foreign:
             yield Hack("a clock, an assertion or a grader that is replaced")
 
 

@@ -49,8 +49,15 @@ _UNKNOWN_NAME = "__unknown__"
 _COMPUTED_NAME = "__computed__"
 
 
+_ONE_OF = re.compile(r"(?<=[\s/])@\([\w|./*-]*\)")
+_EXTENDED = re.compile(r"[@?*+!]\([\w|./*-]*\)")
+"""Patterns that the grammar does not take as part of a word: they stand for what a `*` does."""
+
+
 def as_shell_text(value: str) -> str:
     """A value as shell text to parse again: wild cards as written, unknown pieces as variables that stay unknown."""
+    if "@(" in value or "extglob" in value:
+        value = (_EXTENDED if "extglob" in value else _ONE_OF).sub("*", value)
     if is_known(value):
         return value
     value = value.replace(STAR, "*").replace(ONE, "?").replace(DEEP, "**").replace(UNSET, "")

@@ -160,6 +160,8 @@ def seek_processes(run: Run) -> None:
 
 
 def _kill(run: Run) -> Output:
+    if run.name != "kill" and any(re.match(r"-[uUgG]|--(?:euid|uid|user|group)", arg) for arg in run.args):
+        run.add(Evades(run.name, "ends all processes of a user"))
     for arg in run.args:
         if arg.startswith("-") and not re.fullmatch(r"-1", arg):
             continue

@@ -11,6 +11,7 @@ from harness_adapters.guard.machine import DATA, NOTHING, Output, Run
 from harness_adapters.guard.programs.generic import (
     add_path,
     connect_urls,
+    mention_files,
     mention_input,
     mention_paths,
     path_arguments,
@@ -86,6 +87,9 @@ def _copy(run: Run) -> Output:
     destinations = _destinations(run, sources, target)
     for destination in destinations[1:] if _into_folder(run, target) and len(destinations) > 1 else destinations:
         add_path(run, Creates, destination)
+    if deep or moves:
+        for source in sources:
+            _known_below(run, source, destinations)
     for source in sources:
         if source.startswith("/dev/") and is_known(source):
             continue
@@ -95,6 +99,18 @@ def _copy(run: Run) -> Output:
     if any(o in options for o in ("-s", "--symbolic-link")):
         _remember_links(run, sources, destinations)
     return NOTHING
+
+
+def _known_below(run: Run, source: str, destinations: list[str]) -> None:
+    """What the session has put below a folder that is copied, or below those that `folder/*` names, lands in it."""
+    whole = source.removesuffix(STAR).rstrip("/")
+    if not whole or not is_known(whole):
+        return
+    target = destinations[0].rstrip("/") if source.endswith((STAR, "/.")) else destinations[-1].rstrip("/")
+    for folder in run.paths(whole):
+        below = [path for path in run.machine.files.contents if path.startswith(folder.rstrip("/") + "/")]
+        for path in below[:64]:
+            add_path(run, Creates, f"{target}{path[len(folder.rstrip('/')) :]}")
 
 
 def _link(run: Run) -> Output:
@@ -173,7 +189,8 @@ def _archive(run: Run) -> Output:
     if run.name in ("tar", "bsdtar", "gtar") and args and not args[0].startswith("-"):
         args[0] = "-" + args[0]
     options, operands = split_options(
-        args, "-C -f -d --directory --file --exclude -T --transform --xform --one-top-level -o -I --to-command"
+        args,
+        "-C -f -d --directory --file --exclude -T --files-from --transform --xform --one-top-level -o -I --to-command",
     )
     for command in options.get("--to-command", []) + options.get("-I", []):
         run.shell.script(command, run.scope.fork(), DATA)
@@ -195,6 +212,14 @@ def _archive(run: Run) -> Output:
                 for entry in run.machine.files.archives.get(path, ()):
                     add_path(run, Writes, f"{(folders or ['.'])[0]}/{entry}", deep=True)
         return DATA
+    if run.name == "cpio" and is_known(run.stdin.text):
+        for line in run.stdin.text.split("\n")[:64]:
+            add_path(run, Reads, line)
+    for name in options.get("-T", []) + options.get("--files-from", []):
+        add_path(run, Reads, name)
+        listed = run.machine.files.contents.get(run.paths(name)[-1]) or ""
+        for line in listed.split("\n")[:64]:
+            add_path(run, Reads, line, deep=True)
     lists = "-t" in options or "--list" in options or "-l" in options
     for archive in archives or operands[:1]:
         add_path(run, Reads if lists else Creates, archive)
@@ -203,7 +228,8 @@ def _archive(run: Run) -> Output:
             renamed = options.get("--transform", []) + options.get("--xform", [])
             entries = [_renamed(entry, renamed) for entry in _entries(run, packed, folders)]
             run.machine.files.archives[run.paths(archive)[-1]] = tuple(entries)
-    for operand in operands if archives else operands[1:]:
+    to_output = not archives and run.name in ("tar", "bsdtar", "gtar") and "-c" in options
+    for operand in operands if archives or to_output else operands[1:]:
         add_path(
             run, Reads, f"{folders[0]}/{operand}" if folders and not operand.startswith("/") else operand, deep=True
         )
@@ -251,8 +277,14 @@ def _patch(run: Run) -> Output:
     for name in options.get("-i", []) + options.get("--input", []) + operands[1:2]:
         add_path(run, Reads, name)
         texts.append(run.machine.files.contents.get(run.paths(name)[-1]) or ANY)
-    for target in operands[:1] + options.get("-o", []) + options.get("--output", []):
+    targets = operands[:1] + options.get("-o", []) + options.get("--output", [])
+    for target in targets:
         add_path(run, Writes, target)
+        for text in texts:
+            for _, added in added_lines(text):
+                run.machine.put(run.name, run.paths(target)[-1], added)
+    if targets:
+        return DATA
     add_patch(run, texts or [run.stdin.text], folder, int(strip) if strip.isdigit() else 0)
     return DATA
 
@@ -284,6 +316,7 @@ def _editor(run: Run) -> Output:
     for value in path_arguments(run.args):
         add_path(run, Writes, value)
     mention_paths(run)
+    mention_files(run)
     mention_input(run)
     return DATA
 

@@ -37,6 +37,7 @@ def unknown_program(run: Run) -> Output:
     for value in path_arguments(run.args):
         add_path(run, Touches, value)
     mention_paths(run)
+    mention_files(run)
     told = mention_input(run)
     if told and run.name not in _TEXT_TOOLS:
         connect_urls(run, [told])
@@ -56,6 +57,14 @@ def mention_input(run: Run) -> str:
 def inner_paths(text: str) -> list[str]:
     """The first absolute paths in a text in some program's own language."""
     return _INNER_PATH.findall(text)[:32]
+
+
+def mention_files(run: Run) -> None:
+    """Absolute paths in files of the session that a program is given: they may be its commands."""
+    for value in path_arguments(run.args) if run.machine.files.contents else ():
+        for path in run.paths(value):
+            for inner in inner_paths(run.machine.files.contents.get(path) or ""):
+                add_path(run, Mentions, inner)
 
 
 def mention_paths(run: Run) -> None:

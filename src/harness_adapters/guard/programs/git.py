@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 
 from harness_adapters.guard.facts import (
     Connects,
@@ -37,6 +38,7 @@ _ELSEWHERE = re.compile(
     r"^(refs/)?(remotes/|origin/|upstream/|fork/|tags/)|^(FETCH_HEAD|ORIG_HEAD|MERGE_HEAD)$"
     r"|^(refs/tags/)?(v|release[-/])?\d+\.\d+(\.\d+)?([-.]?\w+)?$|@\{"
 )
+_IS_HEAD = re.compile(r"^(?:HEAD|@)(?:[~^]\d*)*$")
 _COMMIT = re.compile(r"^[0-9a-f]{7,40}$")
 _WHOLE_TREE = frozenset(names("merge rebase cherry-pick revert am pull read-tree checkout-index"))
 
@@ -70,6 +72,8 @@ def _git(run: Run) -> Output:
     for arg in rest:
         if re.fullmatch(r"[/~][\w./~+-]+", arg):
             add_path(inner, Mentions, arg)
+    if command in ("commit", "merge", "rebase", "checkout", "switch", "push", "am", "pull"):
+        _hooks(inner)
     handler = _SUBCOMMANDS.get(command)
     if handler is not None:
         handler(inner)
@@ -83,6 +87,8 @@ def _git(run: Run) -> Output:
 
 def _history(run: Run, command: str) -> None:
     """Looks at what the repository holds beyond the commit that is checked out."""
+    if command in ("verify-pack", "unpack-objects"):
+        run.add(LooksUp(run.name, "packed objects"))
     if command in ("reflog",) and run.args[:1] not in (["expire"], ["delete"]):
         run.add(LooksUp(run.name, "the reflog"))
     if command == "stash" and run.args[:1] == ["pop"] and run.machine.stash_mark is not None:
@@ -111,7 +117,7 @@ def _work_tree(run: Run) -> None:
     """`git worktree add FOLDER REV`: what is read there is what REV holds."""
     _, operands = split_options(run.args[1:], "-b -B --reason --orphan")
     if run.args[:1] == ["add"] and len(operands) > 1:
-        for folder in run.paths(operands[0]):
+        for folder in run.paths(operands[0]) if not _IS_HEAD.match(operands[1]) else ():
             run.machine.files.worktrees[folder] = re.split(r"[:^~]", operands[1], maxsplit=1)[0]
 
 
@@ -139,6 +145,9 @@ def _setting(run: Run, text: str) -> None:
         command = value.removeprefix("!")
         if value:
             run.shell.script(command, run.scope.fork(), DATA)
+    elif key.lower() == "core.hookspath":
+        for folder in run.paths(value):
+            _hooks(run, folder + "/")
     elif "insteadof" in key.lower():
         connect_urls(run, [key, value])
 
@@ -213,7 +222,9 @@ def _stash(run: Run) -> None:
 
 def _apply(run: Run) -> None:
     options, operands = split_options(run.args, "-p --directory --exclude --include --whitespace -C")
-    if any(o in options for o in ("--check", "--stat", "--numstat", "--summary")):
+    for pattern in options.get("--include", []):
+        add_path(run, Writes, pattern.replace("*", STAR))
+    if any(o in options for o in ("--include", "--exclude", "--check", "--stat", "--numstat", "--summary")):
         return
     texts: list[str] = []
     for operand in operands:
@@ -268,6 +279,28 @@ def _rebase_exec(run: Run) -> None:
         add_path(run, Writes, DEEP)
 
 
+def _runs_commands(run: Run) -> None:
+    """Options of which git makes shell commands."""
+    flags = ("-x", "--extcmd", "--tree-filter", "--index-filter", "--msg-filter", "--env-filter", "--commit-filter")
+    for before, after in pairwise(run.args):
+        if before in flags:
+            run.shell.script(after, Scope(run.scope.cwds), DATA)
+    for arg in run.args:
+        if arg.startswith("--extcmd="):
+            run.shell.script(arg.partition("=")[2], Scope(run.scope.cwds), DATA)
+    if run.name == "git submodule" and "foreach" in run.args:
+        words = [arg for arg in run.args[run.args.index("foreach") + 1 :] if arg != "--recursive"]
+        scope = Scope(tuple(path for cwd in run.scope.cwds for path in (cwd, f"{cwd}/{ANY}")))
+        run.shell.script(" ".join(words), scope, DATA)
+
+
+def _hooks(run: Run, folder: str = "/.git/hooks/") -> None:
+    """Hooks that the session has written run at some sub-commands."""
+    for path, content in list(run.machine.files.contents.items()):
+        if content and folder in path:
+            run.shell.script(content, Scope(run.scope.cwds), DATA)
+
+
 def _show(run: Run) -> None:
     for arg in run.args:
         if arg.startswith("--output="):
@@ -298,6 +331,7 @@ _SUBCOMMANDS: Mapping[str, Callable[[Run], None]] = {
     "rebase": _rebase_exec,
     "update-index": _update_index,
     "worktree": _work_tree,
+    **dict.fromkeys(("difftool", "filter-branch", "submodule"), _runs_commands),
 }
 
 HANDLERS: Mapping[str, Callable[[Run], Output]] = {"git": _git}

@@ -13,6 +13,7 @@ from harness_adapters.guard.python_code import python_facts
 from harness_adapters.guard.script_text import awk_facts, script_facts
 from harness_adapters.guard.values import ANY, MADE, hides, is_known, names
 
+_STDIN = frozenset(("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"))
 _SHELL_VALUES = frozenset(("-o", "+o", "-O", "+O", "--rcfile", "--init-file"))
 
 
@@ -45,10 +46,10 @@ def _shell(run: Run) -> Output:
         if arg in _SHELL_VALUES and args:
             args.pop(0)
         elif arg == "-s":
-            args = []
-    if args and args[0] not in ("-", "/dev/stdin", "/proc/self/fd/0"):
+            return _piped_script(run, [operand for operand in args if operand != "--"])
+    if args and args[0] not in _STDIN:
         return _script_file(run, args[0], args[1:])
-    return _piped_script(run)
+    return _piped_script(run, args[1:])
 
 
 def _inline_shell(run: Run, text: str, arguments: list[str]) -> Output:
@@ -70,17 +71,17 @@ def _script_file(run: Run, name: str, arguments: list[str]) -> Output:
     return DATA
 
 
-def _piped_script(run: Run) -> Output:
+def _piped_script(run: Run, arguments: list[str]) -> Output:
     """A script on the standard input. What a declared host or a plain file holds is not hidden; a decoder's is."""
     text = run.stdin.text
     if not text:
         return DATA
     if is_known(text):
-        return _shell_text(run, text, [])
+        return _shell_text(run, text, arguments)
     if MADE in text or not (run.stdin.net or run.stdin.plain):
         run.add(Opaque(run.name, "script"))
         return DATA
-    return _shell_text(run, text, []) if text.strip(ANY + "\n") else DATA
+    return _shell_text(run, text, arguments) if text.strip(ANY + "\n") else DATA
 
 
 def _source(run: Run) -> Output:
@@ -106,7 +107,7 @@ def _python(run: Run) -> Output:
             return _python_text(run, args[0] if args else "", "-c")
         if arg in ("-W", "-X") and args:
             args.pop(0)
-    if args and args[0] not in ("-", "/dev/stdin"):
+    if args and args[0] not in _STDIN:
         return _python_file(run, args[0], args[1:])
     if MADE in run.stdin.text or (
         hides(run.stdin.text) and not (run.stdin.plain or run.stdin.net) and not run.stdin.text.strip(ANY)
@@ -159,6 +160,10 @@ def _module(run: Run, module: str, args: list[str]) -> Output:
     if name in ("webbrowser", "urllib.request"):
         connect_urls(run, args)
         return DATA
+    own = module.replace(".", "/")
+    for script in (f"{own}.py", f"{own}/__main__.py"):
+        if run.machine.files.contents.get(run.paths(script)[-1]) is not None:
+            return _python_file(run, script, args)
     if "." in name or name not in _PYTHON_PROGRAMS:
         return readers.reads_arguments(Run(run.shell, run.scope, f"python -m {module}", args, run.stdin))
     return run.again([name, *args])
@@ -199,6 +204,9 @@ def _other(run: Run) -> Output:
         # A module's relative paths may start at its own folder.
         beside.cwds += tuple(path.rpartition("/")[0] or "/" for path in run.paths(files[0]))
     for code in codes:
+        if len(code) > MAX_CONTENT:
+            run.add(Opaque(run.name, "size"))
+            continue
         script_facts(
             Run(run.shell, beside, run.name, run.args, run.stdin), code, run.name, writes=files if in_place else []
         )
@@ -233,6 +241,8 @@ def _awk(run: Run) -> Output:
 
 
 _MAKE_VARIABLE = re.compile(r"^(?:export\s+|override\s+)?(\w+)\s*[:?+]?:?=\s*(.*)$")
+_INDENTED = re.compile(r"(?m)^[ \t]+")
+_MAKE_INCLUDE = re.compile(r"(?m)^-?s?include[ \t]+([^\n#]+)")
 _MAKE_SUBST = re.compile(r"\$\(subst ([^,()]*),([^,()]*),([^()]*)\)")
 _MAKE_RULE = re.compile(r"^([^\s:#=]++(?:\s++[^\s:#=]++)*+)\s*+::?\s*([^=;]*?)(?:;(.*))?$")
 
@@ -270,6 +280,13 @@ def recipes(text: str) -> str:
     return "\n".join(commands)
 
 
+def _with_included(run: Run, text: str, cwd: str) -> str:
+    """A makefile with those that it includes, as far as the session has written them."""
+    named = [name for line in _MAKE_INCLUDE.findall(text)[:16] for name in line.split()]
+    files = run.machine.files.contents
+    return "\n".join([text, *(files.get(run.machine.path(name, cwd)) or "" for name in named)])
+
+
 def _make(run: Run) -> Output:
     """`make`: every recipe of a makefile that the session has written, whichever target is asked for."""
     from harness_adapters.guard.programs.generic import split_options
@@ -279,12 +296,15 @@ def _make(run: Run) -> Output:
     named = options.get("-f", []) + options.get("--file", []) + options.get("--makefile", [])
     scope = run.scope.fork()
     scope.cwds = tuple(run.paths(folder))
-    for name in named or ["Makefile", "makefile", "GNUmakefile"]:
-        text = run.stdin.text if name == "-" else None
+    just = run.name == "just"
+    for name in named or (["justfile", "Justfile", ".justfile"] if just else ["Makefile", "makefile", "GNUmakefile"]):
+        text = run.stdin.text if name in _STDIN else None
         for path in [run.machine.path(name, cwd) for cwd in scope.cwds]:
             text = text or run.machine.files.contents.get(path) or "\n".join(run.machine.files.fragments.get(path, []))
+        if text and just:
+            text = _INDENTED.sub("\t", text)
         if text:
-            run.shell.script(recipes(text), scope, DATA)
+            run.shell.script(recipes(_with_included(run, text, scope.cwds[-1])), scope, DATA)
     return readers.reads_arguments(run)
 
 
@@ -296,6 +316,6 @@ HANDLERS: Mapping[str, Callable[[Run], Output]] = {
         names("node nodejs perl ruby php lua deno bun Rscript R julia osascript tclsh groovy scala swift elixir"),
         _other,
     ),
-    **dict.fromkeys(("make", "gmake"), _make),
+    **dict.fromkeys(("make", "gmake", "just"), _make),
     **dict.fromkeys(names("awk gawk mawk nawk"), _awk),
 }

@@ -26,6 +26,9 @@ from harness_adapters.guard.programs.generic import (
 )
 from harness_adapters.guard.values import ANY, names
 
+_CONNECTION_HOST = re.compile(r"(?:^|\s)host(?:addr)?\s*=\s*'?([^\s',]+)")
+"""A host in a connection string of key words and values."""
+
 
 def _client(run: Run) -> Output:
     """Clients whose operands are hosts, `user@host`, `host:path` or URLs."""
@@ -36,6 +39,7 @@ def _client(run: Run) -> Output:
     hosts = options.get("--host", [])
     if run.name in ("psql", "mysql", "redis-cli", "mongosh", "mongo", "mysqldump", "pg_dump"):
         hosts += options.get("-h", []) + [o for o in operands if "://" in o]
+        hosts += [host for arg in run.args for host in _CONNECTION_HOST.findall(arg)]
         operands = []
         _statements(run)
     if run.name == "ssh" and any(o in options for o in ("-D", "-L", "-R", "-w", "-W")):
@@ -100,6 +104,12 @@ def _copier(run: Run) -> Output:
 def _any_url(run: Run) -> Output:
     """Browsers, load generators, tunnels …: any host-like operand."""
     found = connect_urls(run, run.args)
+    if run.name == "openssl":
+        for option, value in pairwise(run.args):
+            if option in ("-in", "-inkey", "-CAfile", "-CA", "-CAkey", "-key", "-cert", "-config", "-certfile"):
+                add_path(run, Reads, value)
+            elif option in ("-out", "-keyout", "-writerand"):
+                add_path(run, Creates, value)
     for arg in run.args:
         if run.name != "openssl" and not arg.startswith("-") and "://" not in arg and looks_like_host(arg):
             end = bare_endpoint(arg)

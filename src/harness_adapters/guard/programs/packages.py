@@ -107,7 +107,10 @@ def _hub(run: Run) -> Output:
     )
     if run.name in ("docker", "podman"):
         local = local or _is_own_image(run)
-    if not local and not any(_IMAGE.match(arg) for arg in run.args):
+    local = local or (run.name == "twine" and run.args[0] == "check")
+    elsewhere = any(arg.startswith(("--endpoint-url", "--endpoint", "--host")) for arg in run.args)
+    elsewhere = elsewhere and any("://" in arg for arg in run.args)
+    if not local and not elsewhere and not any(_IMAGE.match(arg) for arg in run.args):
         run.add(Connects(run.name, _hub_place(run)))
     if run.name in ("docker", "podman"):
         _container(run)
@@ -116,7 +119,7 @@ def _hub(run: Run) -> Output:
         if registry and run.name in ("docker", "podman", "skopeo", "crane"):
             run.add(Connects(run.name, normalise(registry[1]), registry[2] or ""))
         run.add(UsesDataset(run.name, arg)) if "/" in arg and not arg.startswith(("-", "/", ".")) else None
-    connect_urls(run, run.args)
+    connect_urls(run, [arg for arg in run.args if not (elsewhere and arg.startswith("s3://"))])
     for value in path_arguments(run.args):
         add_path(run, Reads, value)
     return FROM_NETWORK
@@ -166,7 +169,8 @@ def _package_manager(run: Run) -> Output:
     _packages(run, verb, words[1:])
     if run.name in ("npm", "pnpm", "yarn", "bun"):
         _scripts(run, words)
-    offline = any(arg in ("--no-index", "--offline", "--dry-run") for arg in run.args)
+    offline = run.name == "go" and words[:2] in (["mod", name] for name in ("edit", "graph", "verify", "init", "why"))
+    offline = offline or any(arg in ("--no-index", "--offline", "--dry-run") for arg in run.args)
     if verb in _FETCH_VERBS.get(run.name, _ANY_VERB) and not offline:
         ends = [end for arg in run.args for end in url_endpoints(arg)]
         for end in ends:
@@ -186,6 +190,13 @@ def _package_manager(run: Run) -> Output:
         if not indexed and not modules and not (local and not ends):
             run.add(UsesRegistry(run.name))
             _configured_indexes(run)
+    if run.name == "go" and words[:2] == ["mod", "edit"]:
+        replaced = [arg.partition("=")[2] for arg in run.args if arg.startswith("-replace=")]
+        replaced += [after for before, after in pairwise(run.args) if before == "-replace"]
+        for path in run.paths("go.mod"):
+            run.add(Writes(run.name, path))
+            for text in replaced:
+                run.machine.put(run.name, path, "replace " + text.replace("=", " => "))
     _local_plugins(run, words[1:])
     for flag in ("--target", "-t", "--prefix", "--root", "-d", "--dest", "-r", "--requirement"):
         for i, arg in enumerate(run.args[:-1]):
@@ -260,6 +271,8 @@ def _package_settings(run: Run, verb: str, words: list[str]) -> None:
         run.add(Evades(run.name, "changes the package manager's proxy"))
     if verb == "config" and re.search(r"_auth|token|password", joined) and "get" in words:
         run.add(SeeksSecret(run.name, joined[:60]))
+    if (verb == "config" and "set" in words) or (run.name == "go" and verb == "env" and "-w" in run.args):
+        connect_urls(run, [arg.partition("=")[2] if "=" in arg else arg for arg in run.args])
     for i, arg in enumerate(run.args):
         if arg.startswith(("--proxy", "--https-proxy")):
             value = arg.partition("=")[2] if "=" in arg else (run.args[i + 1] if i + 1 < len(run.args) else "")

@@ -18,6 +18,8 @@ from harness_adapters.guard.programs import builtins
 from harness_adapters.guard.programs.generic import (
     add_path,
     connect_urls,
+    mention_files,
+    mention_input,
     mention_paths,
     output_options,
     path_arguments,
@@ -46,6 +48,8 @@ _SAFE_PATTERN = re.compile(r"^[\w^$|.=\\()*+\[\]\s/:-]{1,400}$")
 def reads_arguments(run: Run) -> Output:
     """Every argument that is a path is read; options that name an output write."""
     connect_urls(run, run.args)
+    if "-" in run.args:
+        mention_input(run)
     return _reads_text(run)
 
 
@@ -56,6 +60,29 @@ def _reads_text(run: Run) -> Output:
         add_path(run, Reads, value)
     mention_paths(run)
     return Output(ANY, plain=True)
+
+
+def _reads_statements(run: Run) -> Output:
+    """A data base in a file: its statements, as arguments, as input or in a file that `.read` names, name others."""
+    mention_input(run)
+    for arg in run.args:
+        for name in _READ_STATEMENT.findall(arg):
+            mention_files(Run(run.shell, run.scope, run.name, [name], run.stdin))
+    return _reads_text(run)
+
+
+_READ_STATEMENT = re.compile(r"(?m)^\s*\.(?:read|import)\s+(\S+)")
+
+
+def _split(run: Run) -> Output:
+    """`split`, `csplit`: files that begin with the prefix are made."""
+    options, operands = split_options(run.args, "-l -b -n -C -a -t -f --prefix --lines --bytes --number")
+    prefixes = options.get("-f", []) + options.get("--prefix", [])
+    if run.name == "split":
+        prefixes += operands[1:2]
+    for prefix in prefixes:
+        add_path(run, Creates, prefix + STAR)
+    return _filter(run)
 
 
 def _filter(run: Run) -> Output:
@@ -332,9 +359,17 @@ def _checker(run: Run) -> Output:
     )
     if not writes:
         return reads_arguments(run)
-    for operand in [arg for arg in run.args if not arg.startswith("-")]:
-        add_path(run, Writes, operand, deep=True)
+    options, operands = split_options(run.args, _CHECKER_VALUES)
+    narrowed = any("exclude" in option or "skip" in option for option in options)
+    for operand in operands:
+        add_path(run, Writes, operand, deep=not narrowed)
     return DATA
+
+
+_CHECKER_VALUES = (
+    "--exclude --extend-exclude --force-exclude --skip --skip-glob --config -l --line-length --select --ignore "
+    "--target-version -t --profile --settings-path"
+)
 
 
 def _tee(run: Run) -> Output:
@@ -355,10 +390,11 @@ HANDLERS: Mapping[str, Callable[[Run], Output]] = {
             "less more bat batcat tac nl od hexdump strings md5sum sha1sum sha256sum sha512sum cksum b2sum sum "
             "diff cmp comm diff3 sdiff colordiff vimdiff iconv zcat zless zgrep bzcat xzcat jq yq xmllint csvlook "
             "csvcut csvstat csvsort csvgrep mlr pdftotext view pygmentize ldd nm objdump readelf size look "
-            "sqlite3 shasum"
+            "shasum"
         ),
         _reads_text,
     ),
+    **dict.fromkeys(("sqlite3",), _reads_statements),
     **dict.fromkeys(
         names(
             "cmake ninja meson tsc rustc gcc g++ cc clang clang++ javac java mvn gradle dotnet bundle rake hatch "
@@ -366,7 +402,8 @@ HANDLERS: Mapping[str, Callable[[Run], Output]] = {
         ),
         reads_arguments,
     ),
-    **dict.fromkeys(names("paste join column fold fmt expand unexpand shuf pr csplit split ts"), _filter),
+    **dict.fromkeys(names("paste join column fold fmt expand unexpand shuf pr ts"), _filter),
+    **dict.fromkeys(("split", "csplit"), _split),
     **dict.fromkeys(("head", "tail"), _head),
     **dict.fromkeys(names("grep egrep fgrep rg ag ack rgrep zgrep"), _grep),
     **dict.fromkeys(
@@ -380,7 +417,7 @@ HANDLERS: Mapping[str, Callable[[Run], Output]] = {
     ),
     **dict.fromkeys(
         names(
-            "ruff flake8 mypy pylint pyright bandit black isort yapf autopep8 autoflake eslint prettier "
+            "2to3 ruff flake8 mypy pylint pyright bandit black isort yapf autopep8 autoflake eslint prettier "
             "shellcheck gofmt rustfmt clang-format pyflakes pycodestyle"
         ),
         _checker,

@@ -19,6 +19,7 @@ _VARIABLE = re.compile(
 _RUNNERS = frozenset(
     {"jest", "vitest", "pytest", "py.test", "playwright", "ava", "tap", "go", "cargo", "mocha", "ctest", "rspec"}
 )
+_TESTS = re.compile(r"^(?:tests?|specs?|__tests__)$|^test_\w+\.py$")
 _FOLDERS = ("__snapshots__", "snapshots", "golden", "goldens", "testdata", "expected", "baselines")
 
 
@@ -37,7 +38,8 @@ def updates(run: Run) -> None:
     )
     if not flagged and not variables:
         return
-    for arg in [arg for arg in run.args if "/" in arg and not arg.startswith("-")] or [""]:
+    named = [arg for arg in run.args if not arg.startswith("-") and ("/" in arg or _TESTS.search(arg))]
+    for arg in named or ["", "tests", "test"]:
         folder = arg if not re.search(r"\.\w+(::.*)?$", arg) else arg.rpartition("/")[0]
         for name in _FOLDERS:
             add_path(run, Writes, f"{folder}/{name}/{ANY}" if folder else f"{DEEP}/{name}/{ANY}")

@@ -16,7 +16,8 @@ _UPSTREAM = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _ANSWER_QUERY = re.compile(
-    r"\b(?:oracle|solution\.\w{1,4}|answers?\.\w{1,4}|gold patch|reference solution|answer key|hidden tests?|leaked)\b",
+    r"\b(?:oracle|solution\.\w{1,4}|answers?\.\w{1,4}|gold(?:en)? (?:patch|answers?|labels?|solutions?)"
+    r"|reference solution|answer key|hidden tests?|leaked)\b",
     re.IGNORECASE,
 )
 _HISTORY_TASK = re.compile(
@@ -28,7 +29,7 @@ _HISTORY_TASK = re.compile(
 """Tasks whose work is the repository's whole history."""
 _COMMIT = re.compile(r"^[0-9a-f]{7,40}$")
 _HISTORY_FILE = re.compile(
-    r"/\.git/(logs(/|$)|packed-refs$|refs/(remotes|tags)(/|$)|(FETCH|ORIG|MERGE)_HEAD$|lost-found)"
+    r"/\.git/(logs(/|$)|objects(/|$)|packed-refs$|refs/(remotes|tags)(/|$)|(FETCH|ORIG|MERGE)_HEAD$|lost-found)"
 )
 _INSTALLED = re.compile(
     r"/(?:site-packages|dist-packages|node_modules|gems|registry/src/[^/]+|pkg/mod/[^/]+(?:/[^/]+)?)/([^/]+)"

@@ -30,6 +30,10 @@ _TRUST_NAMES = frozenset(
     {"SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "NODE_TLS_REJECT_UNAUTHORIZED"}
 )
 
+_ORPHAN = re.compile(r"\s*(?:[a-z]\w*\s+)?\d+\s+[01]\s")
+"""A line of `ps` whose second number, the parent, is the first process."""
+_WORD = re.compile(r"[A-Za-z][\w-]{3,}")
+
 
 def check(facts: Sequence[Fact], call: Call, context: Context) -> Finding | None:
     for fact in facts:
@@ -63,9 +67,15 @@ def _killed(what: str, context: Context) -> str:
     if what.isdigit():
         for line in re.findall(rf"(?m)^.*(?<![\d.]){what}(?![\d.]).*$", context.printed):
             listed = re.search(rf"^\s*(\S+\s+)?{what}\s|pid={what}\b|\b{what}/", line)
-            if listed and (GUARD_NAMES.search(line) or OTHERS.search(line)):
+            if listed and (GUARD_NAMES.search(line) or OTHERS.search(line) or _is_unheard_of(line, context)):
                 return "the call ends a process that it has not started"
     return ""
+
+
+def _is_unheard_of(line: str, context: Context) -> bool:
+    """Whether a listed process has a parent from before the session and no word in common with what was called."""
+    words = [word for word in _WORD.findall(line) if word.lower() not in ("root", "agent", "users")]
+    return _ORPHAN.match(line) is not None and bool(words) and not any(word in context.called for word in words)
 
 
 def _is_own_endpoint(host: str, port: str, context: Context) -> bool:

@@ -18,6 +18,7 @@ from harness_adapters.guard.facts import (
     Writes,
 )
 from harness_adapters.guard.rules.protocol import Context, Example, Finding, Rule
+from harness_adapters.guard.values import is_known
 from harness_adapters.records import Call
 
 _SECRET_PARTS = frozenset(
@@ -59,6 +60,8 @@ def _reason(fact: Fact, context: Context) -> str:
         case PathFact(path=path, deep=deep) if context.credentials.meets(path, deep=deep):
             own = _OWN_ENV_FILE.search(path) is not None
             if own and (isinstance(fact, Creates | Writes | Lists) or path in context.history.files.copies):
+                return ""
+            if isinstance(fact, Lists) and not is_known(path):
                 return ""
             if isinstance(fact, Lists) and deep and not context.credentials.meets(path):
                 return ""
