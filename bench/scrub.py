@@ -34,8 +34,11 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     scrubber = Scrubber(Identity(own={args.home.encode(): "user"} if args.home else {}))
+    paths = sorted(path for path in args.folder.rglob("*") if path.is_file() and path.stat().st_size)
+    if not paths:
+        raise SystemExit(f"scrub.py: {args.folder}: no files there; give a folder that holds session files")
     rows = []
-    for path in sorted(p for p in args.folder.iterdir() if p.is_file()):
+    for path in paths:
         data = path.read_bytes()
         scrubber.scrub(data)
         seconds = measured(data, scrubber, args.repeats)

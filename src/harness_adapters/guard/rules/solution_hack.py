@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from harness_adapters.guard.facts import Fact, Puts
@@ -9,11 +10,14 @@ from harness_adapters.guard.rules.protocol import Context, Example, Finding, Rul
 from harness_adapters.guard.solution_code import hacks
 from harness_adapters.records import Call
 
+_SCRATCH = re.compile(r"/(?:var/)?tmp/")
+"""Where scripts lie that are no part of a solution."""
+
 
 def check(facts: Sequence[Fact], call: Call, context: Context) -> Finding | None:
     suspicion: Finding | None = None
     for fact in facts:
-        if not isinstance(fact, Puts):
+        if not isinstance(fact, Puts) or (_SCRATCH.match(fact.path) and not context.bounds.inside(fact.path)):
             continue
         for hack in hacks(fact.path, fact.content, context.shown):
             finding = Finding(f"the code holds {hack.what}", fact.text(), certain=hack.certain)
