@@ -28,6 +28,8 @@ from harness_adapters.scrub.rules import RULES
 _ROUNDS = 5
 _LEAST_LEARNT = 12
 _CONTEXT = 200
+_TOGETHER = 60
+"""Places that share a window."""
 _BATCH = 1 << 15
 """Bytes of lines that are searched at once: a pass over a short line costs less than starting it."""
 
@@ -246,7 +248,7 @@ class Scrubber:
                 places.append((length - len(stand_in), length))
         parts.append(text[last:])
         new = b"".join(parts)
-        return new, b"\x00".join(new[start:end] for start, end in _windows(places))
+        return new, b"\x00".join(dict.fromkeys(new[start:end] for start, end in _windows(places)))
 
     def _stand_in(self, span: Span) -> bytes:
         if span.kind == IMAGE:
@@ -259,11 +261,15 @@ class Scrubber:
 
 
 def _windows(places: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Places widened by the context on both sides; those that meet are one."""
+    """Places widened by the context on both sides; those that meet are one, up to a number of places: where one thing
+    stands very often, the windows are then alike, and one look at them is enough."""
     windows: list[tuple[int, int]] = []
+    together = 0
     for start, end in places:
-        if windows and start - _CONTEXT <= windows[-1][1]:
+        if windows and start - _CONTEXT <= windows[-1][1] and together < _TOGETHER:
             windows[-1] = (windows[-1][0], end + _CONTEXT)
+            together += 1
         else:
             windows.append((max(0, start - _CONTEXT), end + _CONTEXT))
+            together = 1
     return windows
