@@ -1,7 +1,8 @@
 """The string literals of a JSON text: decoded to be searched, encoded again only where they changed.
 
 Invariants
-- Everything that is not a changed literal keeps its bytes: numbers, white space, order, doubled keys.
+- Everything that is not a changed literal keeps its bytes: numbers, white space, order, doubled keys. Only a number
+  that is a password becomes a literal.
 - A changed literal is encoded so that it decodes to exactly the new text, ASCII-only where it was so before.
 - Searched is one buffer of all decoded literals; `\\x01` stands between a key and its value, `\\x00` between any other
   two, so that a rule sees `name\\x01value`.
@@ -20,6 +21,8 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 
 import orjson
+
+from harness_adapters.scrub.number_passwords import with_passwords_quoted
 
 _LITERAL = re.compile(rb'"([^"\\]*(?:\\.[^"\\]*)*)"(\s*:)?', re.DOTALL)
 _ID_KEY = re.compile(
@@ -41,7 +44,7 @@ class Document:
     """
 
     def __init__(self, raw: bytes, depth: int = 0) -> None:
-        self.raw = raw
+        self.raw = raw = with_passwords_quoted(raw)
         self.offset = 0
         """Where `text` begins in what is searched, if that is more than this document."""
         # Every escape of a quote and of a backslash is written anew, so that each quote that is left bounds a literal.

@@ -5,8 +5,8 @@ Invariants
 - Scrubbing what was scrubbed changes nothing: a text is scrubbed until nothing more is found in it.
 - A finding names kind and place, never the value.
 
-Order, earlier wins: the person's own live secrets, values learnt in this run, known kinds of secrets, personal
-details, images and blobs.
+Order, earlier wins: the person's own live secrets, what escapes of letters spell, values learnt in this run, known
+kinds of secrets, personal details, images and blobs.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from harness_adapters.scrub.batch import DEEPEST, Batch, FoundIn
 from harness_adapters.scrub.blobs import BLOB, IMAGE, BlobFinder
+from harness_adapters.scrub.escapes import unescaped
 from harness_adapters.scrub.finding import RuleFinder, Span, disjoint
 from harness_adapters.scrub.identity import Identity
 from harness_adapters.scrub.literals import Document, is_json
@@ -28,6 +29,8 @@ from harness_adapters.scrub.rules import RULES
 _ROUNDS = 5
 _LEAST_LEARNT = 12
 _CONTEXT = 200
+_LAYERS = 3
+"""Layers of escapes that are read. Each costs one more search of the text."""
 _TOGETHER = 60
 """Places that share a window."""
 _BATCH = 1 << 15
@@ -218,9 +221,12 @@ class Scrubber:
         self._again = self._again or (bool(doubtful) and bool(self._spans(b"".join(doubtful))))
         return document.with_texts(changes)
 
-    def _spans(self, text: bytes) -> list[Span]:
+    def _spans(self, text: bytes, layers: int = _LAYERS) -> list[Span]:
+        """What is found in a text, and in what its escapes spell, down to `layers` of them."""
+        spelt = unescaped(text) if layers else None
         groups = [
             list(self._own.spans(text)),
+            [spelt.in_source(span) for span in self._spans(spelt.text, layers - 1)] if spelt else [],
             list(self._learnt_finder.spans(text)),
             list(self._rules.spans(text)),
             list(self._personal.spans(text)),
