@@ -40,11 +40,13 @@ class Document:
     """A valid JSON text taken apart at its string literals, in order.
 
     `texts` are the decoded literals, `nested` those that are JSON objects or lists themselves, by their number, down to
-    `depth` layers. `text` is the buffer, in which nested ones stand empty: they are searched as documents of their own.
+    `depth` layers. With `numbers`, those that are passwords are made literals first. `text` is the buffer, in which
+    nested ones stand empty: they are searched as documents of their own.
     """
 
-    def __init__(self, raw: bytes, depth: int = 0) -> None:
-        self.raw = raw = with_passwords_quoted(raw)
+    def __init__(self, raw: bytes, depth: int = 0, *, numbers: bool = False) -> None:
+        self.raw = raw = with_passwords_quoted(raw) if numbers else raw
+        self._numbers = numbers
         self.offset = 0
         """Where `text` begins in what is searched, if that is more than this document."""
         # Every escape of a quote and of a backslash is written anew, so that each quote that is left bounds a literal.
@@ -66,7 +68,7 @@ class Document:
         if not any(sign in self.raw for sign in _NESTED_SIGNS):
             return {}
         return {
-            index: Document(text, depth - 1)
+            index: Document(text, depth - 1, numbers=self._numbers)
             for index, text in enumerate(self.texts)
             if text[:1] in _OPENING and len(text) > 2 and text.endswith(_CLOSING) and self._is_nested(index)
         }

@@ -20,6 +20,7 @@ from harness_adapters.scrub.escapes import unescaped
 from harness_adapters.scrub.finding import RuleFinder, Span, disjoint
 from harness_adapters.scrub.identity import Identity
 from harness_adapters.scrub.literals import Document, is_json
+from harness_adapters.scrub.number_passwords import may_hold_one
 from harness_adapters.scrub.own_secrets import OwnSecretFinder
 from harness_adapters.scrub.personal import PersonalFinder
 from harness_adapters.scrub.placeholders import DROPPED_BLOB, DROPPED_IMAGE, Placeholders
@@ -64,7 +65,7 @@ class Scrubber:
         self._own = OwnSecretFinder(identity.secrets)
         self._learnt_finder = OwnSecretFinder({})
         self._learnt_count = 0
-        self._again = False
+        self._again = self._numbers = False
         self._rules = RuleFinder(RULES)
         self._personal = PersonalFinder(dict(identity.own))
         self._blobs = None if keep_images else BlobFinder()
@@ -101,9 +102,10 @@ class Scrubber:
         self.placeholders.reserve(data)
 
     def _whole(self, data: bytes) -> Scrubbed:
+        self._numbers = may_hold_one(data)
         if is_json(data):
             findings: list[Finding] = []
-            batch = Batch()
+            batch = Batch(numbers=self._numbers)
             document = batch.add(data)
             spans = self._spans(batch.text())
             scrubbed = self._settled_json(document, batch.within(spans), findings) if spans else data
@@ -119,7 +121,7 @@ class Scrubber:
         out: list[bytes] = []
         text_lines: list[int] = []
         run: list[bytes] = []
-        batch = Batch()
+        batch = Batch(numbers=self._numbers)
         lines = data.split(b"\n")
         for number, line in enumerate(lines, 1):
             if line.strip() and is_json(line):
@@ -148,7 +150,7 @@ class Scrubber:
                 here: list[Finding] = []
                 out[place] = self._settled_json(document, found_in, here)
                 findings += [Finding(f.kind, number, f.path) for f in here]
-        return Batch()
+        return Batch(numbers=self._numbers)
 
     def _settled_json(self, document: Document, found_in: FoundIn, findings: list[Finding]) -> bytes:
         """Scrub a document until nothing changes. What was found in its batch is what the first round needs."""
