@@ -149,3 +149,17 @@ def test_damaged_lines_of_a_session_are_told(tmp_path: Path, capsys: pytest.Capt
     said = capsys.readouterr().err
     assert "1 damaged lines are left out" in said
     assert "judged 1" in said
+
+
+@pytest.mark.parametrize("content", ["no JSON\n", "", None])
+def test_an_error_names_its_file_once(content: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bad = tmp_path / "bad.jsonl"
+    if content is not None:
+        bad.write_text(content, encoding="utf-8")
+    (tmp_path / "new.toml").write_text("", encoding="utf-8")
+    with pytest.raises(SystemExit) as left:
+        main(["replay", str(bad), "--policy", str(tmp_path / "new.toml")])
+    assert left.value.code == 2
+    said = capsys.readouterr().err
+    assert said.count("bad.jsonl") == 1
+    assert str(bad) in said

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import subprocess
 import sys
 import time
@@ -12,6 +13,9 @@ from pathlib import Path
 import pytest
 
 from harness_adapters.cli.safeagents import main
+from harness_adapters.guard import log_entry
+from harness_adapters.records import Call, Decision, Verdict
+from harness_adapters.scrub import secrets_redactor
 
 CASE = {
     "id": "x-1",
@@ -196,3 +200,52 @@ def test_a_policy_nested_too_deeply_is_one_line(tmp_path: Path, capsys: pytest.C
     policy.write_text("a=" + "[" * 5000 + "]" * 5000)
     assert _run("check", _file(tmp_path, CASE), "--policy", str(policy)) == 1
     assert "is not TOML" in capsys.readouterr().err
+
+
+def test_a_lone_surrogate_is_explained_and_logged_with_an_escape() -> None:
+    call = '{"name":"webfetch","arguments":{"url":"http://a\\ud800.com"}}'
+    result = subprocess.run(
+        [sys.executable, "-m", "harness_adapters.cli.safeagents", "explain"],
+        input=call.encode(),
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert (result.returncode, result.stderr) == (0, b"")
+    assert b"a\\ud800.com" in result.stdout
+    entry = log_entry(Verdict("c", Decision.BLOCK, "x", "y", "http://a\ud800.com"), Call("", "webfetch", {}))
+    assert "a\\ud800.com" in json.dumps(secrets_redactor().value(entry))
+
+
+def test_input_that_is_no_utf8_is_one_line() -> None:
+    for command in ("explain", "check"):
+        result = subprocess.run(
+            [sys.executable, "-m", "harness_adapters.cli.safeagents", command],
+            input=b'{"name": "\xff',
+            capture_output=True,
+            timeout=60,
+            check=False,
+            env={**os.environ, "PYTHONIOENCODING": "utf-8:strict"},
+        )
+        assert result.returncode == {"explain": 1, "check": 2}[command]
+        assert b"not JSON" in result.stderr
+        assert b"Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("table", ["metadata.guard", "guard"])
+@pytest.mark.parametrize("command", ["check", "replay"])
+def test_a_tasks_table_in_a_policy_is_told(
+    command: str, table: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    policy = tmp_path / "p.toml"
+    policy.write_text(f'[{table}]\nprotected = ["x"]\n', encoding="utf-8")
+    assert _run(command, _file(tmp_path, CASE), "--policy", str(policy)) == 1
+    said = capsys.readouterr().err
+    assert "at the top level" in said
+    assert "did you mean" not in said
+
+
+@pytest.mark.parametrize("command", ["check", "explain", "replay", "scrub"])
+def test_the_help_tells_the_exit_codes(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _run(command, "--help") == 0
+    assert "exit codes: 0 done" in capsys.readouterr().out

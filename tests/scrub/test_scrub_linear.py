@@ -106,3 +106,16 @@ def test_hundreds_of_values_learnt_in_one_run_are_found_without_a_word_from_the_
         assert token.encode() not in scrubbed
     assert time.process_time() - started < 30
     assert "DFA" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("unit", ["secret = '{} ' ", "{}/home/ab/", "password is {} "])
+def test_what_stands_very_often_is_judged_once(unit: str) -> None:
+    unit = unit.format("Xq9z81Lm")
+    text = unit * (SIZE // len(unit))
+    assert seconds(lambda: Scrubber().scrub(text.encode())) < 4
+
+
+def test_the_same_value_in_other_surroundings_is_judged_anew() -> None:
+    texts = ["secret = 'kq9z81Lm'", "tokens_secret_path = 'kq9z81Lm'", "secret = 'kq9z81Lm'"]
+    spans = list(RuleFinder(RULES).spans("\x00".join(texts).encode()))
+    assert {span.start for span in spans if span.value == b"kq9z81Lm"} == {10, 62}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
@@ -58,7 +60,26 @@ def standard_input() -> TextIO:
 
     if sys.stdin is None:
         raise ConfigError("the standard input is closed", "name a file, or pipe one in")
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(errors="surrogateescape")
     return sys.stdin
+
+
+def read_policy(path: Path | None) -> dict[str, Any]:
+    """The policy keys in a TOML file; none without one. Raises ConfigError for what is no policy."""
+    from harness_adapters.config import read_toml
+    from harness_adapters.errors import ConfigError
+    from harness_adapters.guard import GuardPolicy
+
+    keys = read_toml(path) if path else {}
+    for table in ("metadata", "guard"):
+        if isinstance(keys.get(table), dict):
+            raise ConfigError(
+                f"{path} has its policy keys in a table {table!r}",
+                "--policy takes the keys of a task's [metadata.guard] at the top level: leave out the table's line",
+            )
+    GuardPolicy.from_mapping(keys)
+    return keys
 
 
 def parse_case(line: str, base: Mapping[str, Any]) -> Case:

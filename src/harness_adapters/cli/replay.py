@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness_adapters.cli.guard_cases import Case, case_from, parse_object, read_lines
+from harness_adapters.cli.guard_cases import Case, case_from, parse_object, read_lines, read_policy
 
 if TYPE_CHECKING:
     from harness_adapters.errors import HarnessAdaptersError
@@ -29,6 +29,8 @@ of pi, opencode, hermes, claude-code or codex, whose calls count as allowed befo
 that the log recorded; a session is judged in its own working folder.
 """
 EXAMPLES = """\
+exit codes: 0 done, whatever changes; 1 a policy that cannot be used; 2 a file or line that could not be read (the
+others were), or wrong usage
 examples:
   safeagents replay runs/demo/blocked.jsonl --policy milder.toml
   safeagents replay ~/.pi/agent/sessions/*/*.jsonl --policy user.toml
@@ -56,19 +58,16 @@ def add_parser(commands: Any, **raw: Any) -> None:
 
 
 def _replay(args: argparse.Namespace) -> int:
-    from harness_adapters.config import read_toml
     from harness_adapters.errors import HarnessAdaptersError
-    from harness_adapters.guard import GuardPolicy
 
-    new = read_toml(args.policy)
-    GuardPolicy.from_mapping(new)
+    new = read_policy(args.policy)
     changes: Counter[tuple[str, str]] = Counter()
     refused = 0
     for name in args.files:
         for found in _recorded(name, new):
             if isinstance(found, HarnessAdaptersError):
                 refused += 1
-                print(f"{name}: {found.message}" + (f"; {found.hint}" if found.hint else ""), file=sys.stderr)
+                print(_named(name, found.message) + (f"; {found.hint}" if found.hint else ""), file=sys.stderr)
                 continue
             verdict, _ = found.case.judge()
             now = verdict.decision.value
@@ -77,6 +76,15 @@ def _replay(args: argparse.Namespace) -> int:
                 print(json.dumps(_line(found, verdict)), flush=True)
     print(_summary(changes), file=sys.stderr)
     return 2 if refused else 0
+
+
+def _named(name: str, message: str) -> str:
+    """A message with the file that it is about, once: some name it themselves, by its path or by its last part."""
+    return (
+        message
+        if name in message.split() or f"{name}:" in message.split()
+        else (f"{name}: {message.removeprefix(f'{Path(name).name}: ')}")
+    )
 
 
 def _line(found: _Recorded, verdict: Verdict) -> dict[str, Any]:

@@ -27,6 +27,8 @@ of keys and tokens, passwords where something says so, names, addresses and home
 The report names kinds and places, never values. No tool finds everything: read what you publish.
 """
 _EXAMPLES = """\
+exit codes: 0 done; 1 something cannot be read or written, or --check found something; 2 wrong usage, or a binary file
+of a folder was left out; 130 interrupted, and nothing was kept
 examples:
   safeagents scrub --find                                    your own sessions in the harnesses' usual folders
   safeagents scrub ~/.pi/agent/sessions -o clean/            all of pi's sessions into a new folder

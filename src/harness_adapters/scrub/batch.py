@@ -20,9 +20,13 @@ FoundIn = Callable[[Document], list[Span]]
 
 
 class Batch:
-    """`documents` in order, each with the number of its line and its place in the output; `size` is that of all."""
+    """`documents` in order, each with the number of its line and its place in the output; `size` is that of all.
 
-    def __init__(self) -> None:
+    With `numbers`, those that are passwords count as strings.
+    """
+
+    def __init__(self, *, numbers: bool = False) -> None:
+        self._numbers = numbers
         self.documents: list[tuple[Document, int, int]] = []
         self.size = 0
         self._parts: list[bytes] = []
@@ -31,7 +35,7 @@ class Batch:
 
     def add(self, raw: bytes, number: int = 1, place: int = 0) -> Document:
         """Take a valid JSON text apart."""
-        document = Document(raw, DEEPEST)
+        document = Document(raw, DEEPEST, numbers=self._numbers)
         self.documents.append((document, number, place))
         self._starts.append(self._length)
         self.size += len(raw)

@@ -3,12 +3,14 @@
 Invariants
 - Spans come back sorted and disjoint. The earlier source wins an overlap, and within one source the longer span.
 - Time is linear in the text, also where one keyword or one secret stands a million times: a keyword whose rules are
-  chosen is soon no longer looked for, and overlaps are told by marks on the bytes that are taken.
+  chosen is soon no longer looked for, what stands in the same surroundings is judged once, and overlaps are told by
+  marks on the bytes that are taken.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -19,6 +21,10 @@ from harness_adapters.scrub.rule import Rule, entropy
 
 _MANY_HITS = 200
 """Hits of the gate after which it is made anew without the words that were seen: that costs some milliseconds."""
+_NEAR_BEFORE, _NEAR_AFTER = 160, 8
+"""Bytes around a match that a rule's check may look at."""
+_FEW = 20
+"""Matches of a rule in a text that are judged without keeping the answers: most texts have no more."""
 
 
 class Span(NamedTuple):
@@ -89,11 +95,19 @@ class RuleFinder:
     def spans(self, text: bytes) -> Iterator[Span]:
         for number in self._candidates(text):
             rule, pattern = self._rules[number]
-            for match in pattern.finditer(text):
-                group = match.lastindex or 0
-                value = match.group(group)
-                if _counts(rule, text, match, value):
-                    start, end = match.span(group)
+            groups = pattern.groups
+            judged: dict[tuple[bytes, int], bool] = {}
+            for count, match in enumerate(pattern.finditer(text)):
+                begin, stop = match.span()
+                start, end = match.span((match.lastindex or 0) if groups > 1 else groups)
+                value = text[start:end]
+                if count < _FEW:
+                    counts = _counts(rule, text, match, value)
+                else:
+                    around = text[max(0, begin - _NEAR_BEFORE) : stop + _NEAR_AFTER], start - begin
+                    known = judged.get(around)
+                    counts = judged[around] = _counts(rule, text, match, value) if known is None else known
+                if counts:
                     yield Span(start, end, rule.kind, value, rule.strong, rule.learnt)
 
 
@@ -108,6 +122,10 @@ def disjoint(groups: Iterable[Iterable[Span]]) -> list[Span]:
     gathered = [[span for span in group if span.end > span.start] for group in groups]
     if not any(gathered):
         return []
+    if sum(map(bool, gathered)) == 1:
+        alone = sorted(next(filter(None, gathered)))
+        if all(span.end <= after.start for span, after in itertools.pairwise(alone)):
+            return alone
     first = min(span.start for group in gathered for span in group)
     taken = bytearray(max(span.end for group in gathered for span in group) - first)
     winners: list[Span] = []

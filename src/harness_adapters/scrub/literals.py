@@ -1,7 +1,8 @@
 """The string literals of a JSON text: decoded to be searched, encoded again only where they changed.
 
 Invariants
-- Everything that is not a changed literal keeps its bytes: numbers, white space, order, doubled keys.
+- Everything that is not a changed literal keeps its bytes: numbers, white space, order, doubled keys. Only a number
+  that is a password becomes a literal.
 - A changed literal is encoded so that it decodes to exactly the new text, ASCII-only where it was so before.
 - Searched is one buffer of all decoded literals; `\\x01` stands between a key and its value, `\\x00` between any other
   two, so that a rule sees `name\\x01value`.
@@ -21,6 +22,8 @@ from collections.abc import Iterable, Mapping
 
 import orjson
 
+from harness_adapters.scrub.number_passwords import with_passwords_quoted
+
 _LITERAL = re.compile(rb'"([^"\\]*(?:\\.[^"\\]*)*)"(\s*:)?', re.DOTALL)
 _ID_KEY = re.compile(
     r"(?:^|_)(?:id|ids|uuid|guid)$|[a-z](?:Id|ID|Ids|Uuid|UUID)$|^(?:hash|commit|snapshot|sha|oid|leaf|slug"
@@ -37,11 +40,13 @@ class Document:
     """A valid JSON text taken apart at its string literals, in order.
 
     `texts` are the decoded literals, `nested` those that are JSON objects or lists themselves, by their number, down to
-    `depth` layers. `text` is the buffer, in which nested ones stand empty: they are searched as documents of their own.
+    `depth` layers. With `numbers`, those that are passwords are made literals first. `text` is the buffer, in which
+    nested ones stand empty: they are searched as documents of their own.
     """
 
-    def __init__(self, raw: bytes, depth: int = 0) -> None:
-        self.raw = raw
+    def __init__(self, raw: bytes, depth: int = 0, *, numbers: bool = False) -> None:
+        self.raw = raw = with_passwords_quoted(raw) if numbers else raw
+        self._numbers = numbers
         self.offset = 0
         """Where `text` begins in what is searched, if that is more than this document."""
         # Every escape of a quote and of a backslash is written anew, so that each quote that is left bounds a literal.
@@ -63,7 +68,7 @@ class Document:
         if not any(sign in self.raw for sign in _NESTED_SIGNS):
             return {}
         return {
-            index: Document(text, depth - 1)
+            index: Document(text, depth - 1, numbers=self._numbers)
             for index, text in enumerate(self.texts)
             if text[:1] in _OPENING and len(text) > 2 and text.endswith(_CLOSING) and self._is_nested(index)
         }

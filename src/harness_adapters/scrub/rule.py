@@ -3,6 +3,7 @@
 Invariants
 - Patterns are matched by google-re2, in time linear in the text, on UTF-8 bytes. Group 1 is the secret, else the match.
 - One of a rule's keywords (any case) stands in every text that its pattern matches, or else its `gate` matches there.
+- A check looks at the match, at 160 bytes before it and at 8 after it, and no further: its answer is kept for them.
 - The text that is searched is that of decoded JSON strings, joined: `\\x01` stands between a key and its value,
   `\\x00` between any other two. A pattern may use them; a secret never spans them.
 

@@ -5,8 +5,8 @@ Invariants
 - Scrubbing what was scrubbed changes nothing: a text is scrubbed until nothing more is found in it.
 - A finding names kind and place, never the value.
 
-Order, earlier wins: the person's own live secrets, values learnt in this run, known kinds of secrets, personal
-details, images and blobs.
+Order, earlier wins: the person's own live secrets, what escapes of letters spell, values learnt in this run, known
+kinds of secrets, personal details, images and blobs.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ from typing import NamedTuple
 
 from harness_adapters.scrub.batch import DEEPEST, Batch, FoundIn
 from harness_adapters.scrub.blobs import BLOB, IMAGE, BlobFinder
+from harness_adapters.scrub.escapes import unescaped
 from harness_adapters.scrub.finding import RuleFinder, Span, disjoint
 from harness_adapters.scrub.identity import Identity
 from harness_adapters.scrub.literals import Document, is_json
+from harness_adapters.scrub.number_passwords import may_hold_one
 from harness_adapters.scrub.own_secrets import OwnSecretFinder
 from harness_adapters.scrub.personal import PersonalFinder
 from harness_adapters.scrub.placeholders import DROPPED_BLOB, DROPPED_IMAGE, Placeholders
@@ -28,6 +30,10 @@ from harness_adapters.scrub.rules import RULES
 _ROUNDS = 5
 _LEAST_LEARNT = 12
 _CONTEXT = 200
+_LAYERS = 3
+"""Layers of escapes that are read. Each costs one more search of the text."""
+_TOGETHER = 60
+"""Places that share a window."""
 _BATCH = 1 << 15
 """Bytes of lines that are searched at once: a pass over a short line costs less than starting it."""
 
@@ -59,7 +65,7 @@ class Scrubber:
         self._own = OwnSecretFinder(identity.secrets)
         self._learnt_finder = OwnSecretFinder({})
         self._learnt_count = 0
-        self._again = False
+        self._again = self._numbers = False
         self._rules = RuleFinder(RULES)
         self._personal = PersonalFinder(dict(identity.own))
         self._blobs = None if keep_images else BlobFinder()
@@ -96,9 +102,10 @@ class Scrubber:
         self.placeholders.reserve(data)
 
     def _whole(self, data: bytes) -> Scrubbed:
+        self._numbers = may_hold_one(data)
         if is_json(data):
             findings: list[Finding] = []
-            batch = Batch()
+            batch = Batch(numbers=self._numbers)
             document = batch.add(data)
             spans = self._spans(batch.text())
             scrubbed = self._settled_json(document, batch.within(spans), findings) if spans else data
@@ -114,7 +121,7 @@ class Scrubber:
         out: list[bytes] = []
         text_lines: list[int] = []
         run: list[bytes] = []
-        batch = Batch()
+        batch = Batch(numbers=self._numbers)
         lines = data.split(b"\n")
         for number, line in enumerate(lines, 1):
             if line.strip() and is_json(line):
@@ -143,7 +150,7 @@ class Scrubber:
                 here: list[Finding] = []
                 out[place] = self._settled_json(document, found_in, here)
                 findings += [Finding(f.kind, number, f.path) for f in here]
-        return Batch()
+        return Batch(numbers=self._numbers)
 
     def _settled_json(self, document: Document, found_in: FoundIn, findings: list[Finding]) -> bytes:
         """Scrub a document until nothing changes. What was found in its batch is what the first round needs."""
@@ -216,9 +223,12 @@ class Scrubber:
         self._again = self._again or (bool(doubtful) and bool(self._spans(b"".join(doubtful))))
         return document.with_texts(changes)
 
-    def _spans(self, text: bytes) -> list[Span]:
+    def _spans(self, text: bytes, layers: int = _LAYERS) -> list[Span]:
+        """What is found in a text, and in what its escapes spell, down to `layers` of them."""
+        spelt = unescaped(text) if layers else None
         groups = [
             list(self._own.spans(text)),
+            [spelt.in_source(span) for span in self._spans(spelt.text, layers - 1)] if spelt else [],
             list(self._learnt_finder.spans(text)),
             list(self._rules.spans(text)),
             list(self._personal.spans(text)),
@@ -246,7 +256,7 @@ class Scrubber:
                 places.append((length - len(stand_in), length))
         parts.append(text[last:])
         new = b"".join(parts)
-        return new, b"\x00".join(new[start:end] for start, end in _windows(places))
+        return new, b"\x00".join(dict.fromkeys(new[start:end] for start, end in _windows(places)))
 
     def _stand_in(self, span: Span) -> bytes:
         if span.kind == IMAGE:
@@ -259,11 +269,15 @@ class Scrubber:
 
 
 def _windows(places: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Places widened by the context on both sides; those that meet are one."""
+    """Places widened by the context on both sides; those that meet are one, up to a number of places: where one thing
+    stands very often, the windows are then alike, and one look at them is enough."""
     windows: list[tuple[int, int]] = []
+    together = 0
     for start, end in places:
-        if windows and start - _CONTEXT <= windows[-1][1]:
+        if windows and start - _CONTEXT <= windows[-1][1] and together < _TOGETHER:
             windows[-1] = (windows[-1][0], end + _CONTEXT)
+            together += 1
         else:
             windows.append((max(0, start - _CONTEXT), end + _CONTEXT))
+            together = 1
     return windows

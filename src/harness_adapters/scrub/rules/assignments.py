@@ -84,6 +84,9 @@ _LOCATION = re.compile(
     rb"|ya?ml|txt|env|crt|p12|jks|toml|ini|py|js|ts|go)$)"
 )
 _NUMBER = re.compile(rb"^[\d.,:_+\-/ ]+[a-z]{0,2}$")
+_LONG_NUMBER = re.compile(rb"-?\d{8,}")
+_ITSELF = re.compile(rb"(?i)(?:passw(?:or)?d|passphrase|passcode|pwd|_pass|_pw|_pin|_psk|^psk|^pass)\d?$")
+"""The name of a password, not of what is known of one: its age, its length."""
 _UUID = re.compile(rb"(?i)^[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}$")
 _CHECKSUM = re.compile(rb"(?i)^(?:sha(?:1|256|384|512)[-:]|md5[-:]|\$)")
 _PUBLIC = re.compile(
@@ -100,6 +103,8 @@ def _judge(name: bytes, value: bytes, *, quoted: bool, environment: bool) -> boo
     value = value.rstrip(b".,:;")
     if name in (b"PASS", b"Pass") or (name == b"pass" and not _mixed(value)):  # test reports are full of them
         return False
+    if (quoted or environment) and _is_long_number(name, value):
+        return True
     if _NOT_SECRET.search(name) or is_placeholder(value) or _LOCATION.search(value):
         return False
     if _CHECKSUM.search(value) or _PUBLIC.search(value) or b" " in value.strip():
@@ -124,6 +129,19 @@ def _password(value: bytes, *, data: bool) -> bool:
         digits = sum(48 <= b <= 57 for b in value)
         return data and (digits > 0 or (letters >= 8 and value.islower())) and b"." not in value
     return len(value) >= 6 and entropy(value) >= 2.2 and not _NUMBER.fullmatch(value[:3] if len(value) < 4 else value)
+
+
+def is_number_password(key: bytes, number: bytes) -> bool:
+    """Whether a JSON number under a key is a password, by what is said of a string of its digits."""
+    name = _NAME_END.search(key)
+    return name is not None and _is_long_number(name.group(), number)
+
+
+def _is_long_number(name: bytes, value: bytes) -> bool:
+    """Digits as a password: many of them, though they follow each other, or some that do not."""
+    if not _ITSELF.search(name) or _NOT_SECRET.search(name) or not _LONG_NUMBER.fullmatch(value):
+        return False
+    return len(set(value)) >= 4 and (len(value) > 10 or not is_placeholder(value))
 
 
 def _random(value: bytes) -> bool:
@@ -209,12 +227,17 @@ _GATE = (
 )  # fmt: skip
 
 _BARE = r"([^\s\"'`<>()\[\]{};,&|\\\x00\x01][^\s\"'`<>()\[\]{};,&|\\\x00\x01]{4,})"
+_WITHIN = (
+    r"\x01(?:(?:type|kind|name|encoding|sensitive)\x01[^\x00\x01]{0,30}\x00){0,2}"
+    r"(?i:(?:raw|plain|secret)?_?(?:value|text|raw))\x01"
+)
+"""Between a name and its value where the value is an object that holds it: `{"api_key": {"value": …}}`."""
 _QUOTED = r"\\{0,3}[\"'`]([^\"'`\\\n\x00\x01]{5,})\\{0,3}[\"'`]"
 
 RULES: tuple[Rule, ...] = (
     Rule(
         "secret",
-        rf"{_NAME}(?:(?:\x01|\x00value\x01)([^\x00\x01]{{5,}})(?:\x00|$)|{_SEP}(?:{_QUOTED}|{_BARE}))",
+        rf"{_NAME}(?:(?:\x01|\x00value\x01|{_WITHIN})([^\x00\x01]{{5,}})(?:\x00|$)|{_SEP}(?:{_QUOTED}|{_BARE}))",
         _GATE,
         strong=False,
         check=_assigned,

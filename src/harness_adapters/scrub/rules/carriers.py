@@ -5,11 +5,20 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import re
 from typing import Any
 
 from harness_adapters.scrub.placeholder_values import is_placeholder
 from harness_adapters.scrub.rule import Rule, entropy
 
+_ARG = r"(?:\x00|\\{0,3}[\"']\s?,\s?\\{0,3}[\"'])"
+"""Between the words of a command that is given as a list: of JSON, or in the source of a program."""
+_ARGS = rf"(?:[^\x00\x01\n\"']*{_ARG}){{0,12}}?"
+_BEGIN_KEY = (
+    r"-----BEGIN [A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?-----"
+    r"(?:(?:\s|\\[nrt]){1,4}(?:Proc-Type|DEK-Info|Version|Comment): [^\n\\\x00]{0,100})*"
+)
+_KEY_GAP = r"(?:[\s>|+:\d]|\\[nrt]){1,24}"
 _Q = r"\\{0,3}[\"'`]?"
 _V = r"[^\s\"'`<>\\\x00\x01]"
 
@@ -17,6 +26,25 @@ _V = r"[^\s\"'`<>\\\x00\x01]"
 def _real(text: bytes, match: Any) -> bool:
     """A value that nobody would take for an example."""
     return not is_placeholder(match.group(1))
+
+
+_NO_KEY_BODY = re.compile(rb"\.{3}|\xe2\x80\xa6|[<\[*{$]|x{4}|(?i:\byour|example|redacted|placeholder|omitted)")
+
+_ELIDED = re.compile(rb"\s*(?:\.{3}|\xe2\x80\xa6)")
+
+
+def _key_body(text: bytes, match: Any) -> bool:
+    """A key file whose body is no stand-in. Runs of one letter, as every OpenSSH key has, do not make it one."""
+    body = match.group(1).partition(b"KEY")[2].partition(b"-----")[2].partition(b"-----END")[0]
+    end = match.end()
+    elided = len(body) < 64 and _ELIDED.match(text, end, end + 8)
+    return entropy(body) >= 2.5 and not elided and not _NO_KEY_BODY.search(body)
+
+
+def _listed_name(text: bytes, match: Any) -> bool:
+    """A pair in a list: only what nobody would write as a second name beside the first."""
+    value = match.group(1)
+    return _bearer(text, match) and _generated(text, match) and len(value) >= 12
 
 
 def _is_jwt(text: bytes, match: Any) -> bool:
@@ -76,12 +104,23 @@ RULES: tuple[Rule, ...] = (
         r"(?: BLOCK)?-----)",
         ("private key",),
         3.0,
+        check=_key_body,
     ),
     Rule(
         "private_key",
-        r"(-----BEGIN [A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?-----(?:(?:[\s>|+:\d]|\\[nrt]){1,24}[A-Za-z0-9+/=]{16,})+)",
+        rf"({_BEGIN_KEY}(?:{_KEY_GAP}[A-Za-z0-9+/=]{{16,}})+)",
         ("private key",),
         3.0,
+        check=_key_body,
+        learnt=False,  # the beginning of a whole one
+    ),
+    Rule(
+        "private_key",
+        rf"({_BEGIN_KEY}(?:{_KEY_GAP}[A-Za-z0-9+/=]{{16,}})*{_KEY_GAP}[A-Za-z0-9+/=]{{4,15}})(?:[\r\n\\\x00\x01\"'`]|$)",
+        ("private key",),
+        3.0,
+        check=_key_body,
+        learnt=False,  # the beginning of a whole one
     ),
     Rule(
         "putty_key",
@@ -144,6 +183,20 @@ RULES: tuple[Rule, ...] = (
         3.0,
         strong=False,
         check=_bearer,
+    ),
+    Rule(
+        "auth_header",
+        r"[\x00\x01](?i:authorization|proxy-authorization|(?:[a-z]{1,12}-){0,3}(?:api-?key|(?:auth|access|private"
+        r"|vault|gitlab|security|secret|csrf|session)-?token|secret-?key|secret))\x00([A-Za-z0-9_.~+/=-]{12,1000})\x00",
+        (
+            "authorization\x00",
+            "key\x00",
+            "token\x00",
+            "secret\x00",
+        ),
+        3.0,
+        strong=False,
+        check=_listed_name,
     ),
     Rule(
         "netrc_password",
@@ -272,6 +325,22 @@ RULES: tuple[Rule, ...] = (
         "curl_user",
         r"\x00(?:-u|--user)\x00[^\s:\x00]{1,80}:([^\s\x00<>]{4,200})\x00",
         ("\x00-u\x00", "\x00--user\x00"),
+        check=_real,
+        strong=False,
+    ),
+    Rule(
+        "cli_password",
+        rf"\b(?:mysql|mysqldump|mysqladmin|mariadb|mariadb-dump|mongosh?|mongodump){_ARG}{_ARGS}-p"
+        r"([^\s\"'`\\\x00\x01<>-][^\s\"'`\\\x00\x01<>]{4,120})",
+        ("mysql", "mariadb", "mongo"),
+        check=_real,
+        strong=False,
+    ),
+    Rule(
+        "cli_password",
+        rf"\b(?:sshpass{_ARG}-p{_ARG}?|redis-cli{_ARG}{_ARGS}(?:-a|--pass){_ARG}|mongo(?:sh|dump)?{_ARG}{_ARGS}-p{_ARG}"
+        rf"|login{_ARG}{_ARGS}-p{_ARG})([^\s\"'`\\\x00\x01<>$-][^\s\"'`\\\x00\x01<>]{{4,160}})",
+        ("sshpass", "redis-cli", "mongo", "login"),
         check=_real,
         strong=False,
     ),
