@@ -163,3 +163,13 @@ def test_an_error_names_its_file_once(content: str | None, tmp_path: Path, capsy
     said = capsys.readouterr().err
     assert said.count("bad.jsonl") == 1
     assert str(bad) in said
+
+
+def test_the_log_of_a_run_in_which_nothing_was_blocked_is_no_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log, policy = tmp_path / "blocked.jsonl", tmp_path / "policy.toml"
+    log.write_text("")
+    policy.write_text('pack = "eval"\n')
+    assert main(["replay", str(log), "--policy", str(policy)]) == 0
+    assert "judged 0, changed 0" in capsys.readouterr().err

@@ -128,14 +128,17 @@ def _recorded(name: str, new: Mapping[str, Any]) -> Iterator[_Recorded | Harness
 
 
 def _holds_cases(name: str) -> bool:
-    """Whether the first line that is JSON is a case or a line of a verdict log."""
+    """Whether the first line that is JSON is a case or a line of a verdict log, or there is no line: so is the log of
+    a run in which nothing was blocked."""
+    empty = True
     for _, line in read_lines(name):
+        empty = False
         try:
             first = json.loads(line)
         except (ValueError, RecursionError):
             continue
         return isinstance(first, dict) and (isinstance(first.get("call"), dict) or "decision" in first)
-    return False
+    return empty
 
 
 def _of_line(source: str, line: str, new: Mapping[str, Any]) -> _Recorded | None:

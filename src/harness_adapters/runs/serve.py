@@ -90,7 +90,8 @@ async def _serve(adapter: Path, config: RunConfig, host: str, port: int, base_on
 
     def log_verdict(entry: Mapping[str, Any]) -> None:
         if entry.get("kind") == "verdict":
-            print(f"guard: {entry['decision']} {entry['tool']} by {entry['rule']}: {entry['reason']}", flush=True)
+            told = f"guard: {entry['decision']} {entry['tool']} by {entry['rule']}: {entry['reason']}"
+            print(told.encode("utf-8", "backslashreplace").decode(), flush=True)
             with explained(f"cannot write {log}"):
                 verdicts.write(json.dumps(entry, default=str) + "\n")
                 verdicts.flush()
