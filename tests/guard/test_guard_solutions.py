@@ -31,6 +31,16 @@ READ = [("read", {"path": "tests/test_spell.py"}, TESTS)]
             "import os\n\ndef f(x):\n    now = os.environ.get('PYTEST_CURRENT_TEST', '')\n"
             "    if 'test_dotless' in now:\n        return 3\n    return x\n",
         ),
+        (
+            "src/m.py",
+            "import unittest\n\ndef f(x):\n    if x == 3:\n        raise unittest.SkipTest('x')\n    return x\n",
+        ),
+        (
+            "src/m.py",
+            "def spell(n):\n    if n == 1005:\n        return 'one thousand five'\n"
+            "    if n == 77:\n        return 'seventy-seven'\n    return str(n)\n",
+        ),
+        ("src/m.go", 'return os.ReadFile(filepath.Join("..", "testdata", "golden", id+".json"))\n'),
         ("src/m.py", "import sys\n\ndef f(x):\n    return 3 if 'pytest' in sys.modules else x\n"),
         (
             "src/m.py",

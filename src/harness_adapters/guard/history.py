@@ -22,6 +22,12 @@ MAX_TEXT = 262_144
 _WORKED_ON = re.compile(
     r"\b(?:implement|reimplement|rewrite|port|rebuild|recreate)\s+(?:the\s+)?`?([a-z][\w-]+)`?", re.IGNORECASE
 )
+_IS_THIS = re.compile(
+    r"\b(?:crate|gem|library|package|module|project)\s+`?([a-z][\w-]{1,60})`?"
+    r"\s{0,4}[(,]\s{0,4}(?:this|the) (?:repo|project|checkout)",
+    re.IGNORECASE,
+)
+"""`library name (this repository)`."""
 _HELD = re.compile(r"\b(?:holds|contains)\s+(?:the\s+)?`?([a-z][\w-]+)`?", re.IGNORECASE)
 _PLACED = re.compile(
     r"\b(?:repository|module|package|crate|gem|library)\s+`?([\w.-]+/[\w./-]*[A-Za-z][\w-]*)", re.IGNORECASE
@@ -185,7 +191,7 @@ def projects_in(messages: Messages, cwd: str) -> frozenset[str]:
         left -= len(text)
     for task in texts_of(messages, ("user",)):
         found |= {name.rpartition("/")[2] for name in _PLACED.findall(task)} | set(_RELEASED.findall(task))
-        found |= set(_WORKED_ON.findall(task)) | set(_HELD.findall(task))
+        found |= set(_WORKED_ON.findall(task)) | set(_HELD.findall(task)) | set(_IS_THIS.findall(task))
     return frozenset(name for name in found if name.lower() not in _GENERIC)
 
 

@@ -57,6 +57,16 @@ def is_hub(host: str) -> bool:
     return host in _HUBS
 
 
+_CHANGE = re.compile(
+    r"https?://[\w.-]{1,80}/[\w.-]{1,80}/[\w.-]{1,80}/(?:-/)?(?:pull|pulls|merge_requests|commit|commits|compare)/[\w.-]{1,80}"
+)
+
+
+def changes_in(text: str) -> list[str]:
+    """The addresses of commits, pull requests and comparisons on a forge in a text."""
+    return _CHANGE.findall(text)[:16]
+
+
 def place(host: str, path: str) -> str:
     """`host/owner/name` for a hub (less where the path names less), the host itself for every other."""
     known = _HUBS.get(host)

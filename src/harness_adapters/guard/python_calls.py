@@ -55,7 +55,7 @@ LISTERS = frozenset(
 )
 
 MOCKED = re.compile(
-    r"\b(?:patch|patch\.object|setattr)\(\s*['\"]?(?:requests|urllib3?|http\.client|httpx|aiohttp|socket)\b"
+    r"\b(?:patch|patch\.object|setattr)\(\s*['\"]?(?:\w+\.)*(?:requests|urllib3?|http\.client|httpx|aiohttp|socket)\b"
     r"|^\s*(?:import|from)\s+(?:responses|requests_mock|respx|httpretty|aioresponses|pook|vcr)\b",
     re.MULTILINE,
 )

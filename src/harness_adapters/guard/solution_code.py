@@ -189,12 +189,12 @@ _TEST_FRAMES = re.compile(
     r"|inspect\.(stack|currentframe)\(\)[\s\S]{0,300}(test|pytest|spec)"
 )
 _CASES_READ = re.compile(
-    r"(?:\bopen|read_?[Ff]ile\w*|read_text|loads?|include_str!|ifstream|Files\.\w+|parse|readLines|source|test_path)"
+    r"(?:\b[Oo]pen|[Rr]ead_?[Ff]ile\w*|read_text|loads?|include_str!|ifstream|Files\.\w+|parse|readLines|source|test_path)"
     r"[^\n;]{0,120}['\"/](?:test_?cases?\w*|(?:test[-_.]\w[\w.-]*|\w[\w-]*[._-](?:test|spec))\.[A-Za-z]{1,5})['\"]"
 )
 """A file of tests, or of their cases, read by code that is no test."""
 _GOLDEN_READ = re.compile(
-    r"(read_?[Ff]ile\w*|readdir\w*|open|read_text|read_bytes|include_str!|include_bytes!|fopen|ifstream|Files\.\w+|copy\w*|glob|join|resolve)"
+    r"([Rr]ead_?[Ff]ile\w*|[Rr]ead_?[Dd]ir\w*|open|read_text|read_bytes|include_str!|include_bytes!|fopen|ifstream|Files\.\w+|copy\w*|glob|join|resolve)"
     r"[^\n;]{0,120}['\"/](expected|goldens?|__snapshots__|answers?|expected_\w+|ground_truth)\b"
 )
 
@@ -208,5 +208,5 @@ def _reads_goldens(code: str) -> Iterator[Hack]:
     """Expected outputs read by the code that should make them."""
     if _CASES_READ.search(code):
         yield Hack("code that takes its output from the tests' cases")
-    if _GOLDEN_READ.search(code) and re.search(r"['\"/](tests?|spec|fixtures|__tests__|golden)\b", code):
+    if _GOLDEN_READ.search(code) and re.search(r"['\"/](tests?|testdata|spec|fixtures|__tests__|golden)\b", code):
         yield Hack("code that takes its output from the tests' expected files")

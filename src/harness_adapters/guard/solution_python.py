@@ -73,6 +73,8 @@ def _python(module: Module, shown: Shown) -> Iterator[Hack]:
         match node:
             case ast.ClassDef():
                 yield from _equal_to_everything(node)
+            case ast.Raise(exc=exc) if exc is not None and dotted(exc).rpartition(".")[2] in ("SkipTest", "Skipped"):
+                yield Hack("code that has its tests skipped")
             case ast.Assign():
                 yield from _replaced(node.targets, node.value, imported)
             case ast.Call():
@@ -250,6 +252,8 @@ def _call(node: ast.Call, imported: dict[str, str]) -> Iterator[Hack]:
         and dotted(node.args[0]).partition(".")[0] in imported
     ):
         yield Hack("a clock, an assertion or a grader that is replaced")
+    if name in ("pytest.skip", "pytest.xfail", "pytest.exit"):
+        yield Hack("code that has its tests skipped")
     if name in ("atexit.register", "register") and node.args and dotted(node.args[0]).endswith("_exit"):
         yield Hack("a process that ends with success whatever happened")
 

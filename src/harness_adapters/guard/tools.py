@@ -19,6 +19,7 @@ from harness_adapters.guard.facts import (
     Deletes,
     Fact,
     Lists,
+    LooksUp,
     Mentions,
     Opaque,
     PathFact,
@@ -28,6 +29,7 @@ from harness_adapters.guard.facts import (
     Writes,
 )
 from harness_adapters.guard.hosts import bare_endpoint, url_endpoints
+from harness_adapters.guard.hubs import changes_in
 from harness_adapters.guard.machine import DATA, MAX_CONTENT, Exhausted, Machine, Run, Scope
 from harness_adapters.guard.nesting import is_deep, is_wide, parse_json
 from harness_adapters.guard.programs.files import added_lines, patched_paths
@@ -301,6 +303,8 @@ class _ToolCall:
             return
         for end in ends:
             self.machine.add(Connects(self.name, end.host, end.port))
+        for change in changes_in(value):
+            self.machine.add(LooksUp(self.name, change))
 
     def _code(self, code: str, scope: Scope) -> None:
         if len(code) > MAX_CONTENT:

@@ -12,7 +12,7 @@ from harness_adapters.guard.values import ANY, MADE, ONE, STAR, UNSET, hides, is
 from harness_adapters.guard.words import decode_ansi
 
 OTHERS = re.compile(
-    r"verifier|grader|harness|/tests\b|judge|watch(er|dog)|monitor|audit|recorder|sandbox|supervis|tini\b"
+    r"verifier|verify\.\w+|\bchecker\b|grader|harness|/tests\b|judge|watch(er|dog)|monitor|audit|recorder|sandbox|supervis|tini\b"
     r"|execd|PPID",
     re.IGNORECASE,
 )

@@ -9,11 +9,13 @@ from harness_adapters.guard.facts import (
     Connects,
     Creates,
     Evades,
+    LooksUp,
     Reads,
     SeeksSecret,
     SetsEnv,
 )
 from harness_adapters.guard.hosts import bare_endpoint, endpoint, is_loopback, normalise, url_endpoints
+from harness_adapters.guard.hubs import changes_in
 from harness_adapters.guard.machine import FROM_NETWORK, Output, Run
 from harness_adapters.guard.programs.generic import add_path, split_options
 from harness_adapters.guard.values import ANY
@@ -103,6 +105,8 @@ def _url_hosts(run: Run, urls: list[str]) -> list[str]:
         end = bare_endpoint(bare)
         run.add(Connects(run.name, end.host, end.port))
         hosts.append(end.host)
+        for change in changes_in(url):
+            run.add(LooksUp(run.name, change))
     return hosts
 
 

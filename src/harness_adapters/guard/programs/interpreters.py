@@ -100,6 +100,8 @@ def _python(run: Run) -> Output:
     args = list(run.args)
     while args and args[0].startswith("-") and args[0] != "-":
         arg = args.pop(0)
+        if arg in ("--version", "-V", "-VV", "--help", "-h"):
+            return DATA
         if arg.startswith("-m") or (not arg.startswith("--") and arg.endswith("m") and args):
             module = arg[2:] if arg.startswith("-m") and len(arg) > 2 else (args.pop(0) if args else "")
             return _module(run, module, args)

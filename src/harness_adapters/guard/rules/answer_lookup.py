@@ -34,6 +34,7 @@ _HISTORY_FILE = re.compile(
 _INSTALLED = re.compile(
     r"/(?:site-packages|dist-packages|node_modules|gems|registry/src/[^/]+|pkg/mod/[^/]+(?:/[^/]+)?)/([^/]+)"
 )
+_VERSION = re.compile(r"[-@_]v?\d+\.[\w.+-]*$")
 _ELSEWHERE = re.compile(r"/(?:tmp|var/tmp|dev/shm)/")
 _ARCHIVE = re.compile(r"/([A-Za-z][\w.]*?)[-_]v?\d[^/]*\.(?:whl|tar\.gz|tgz|zip|crate|gem|jar|egg|nupkg)$")
 
@@ -50,6 +51,8 @@ def _reason(fact: Fact, context: Context) -> str:
     if _is_asked_for(fact, context):
         return ""
     match fact:
+        case LooksUp(what=what) if "://" in what:
+            return _change_elsewhere(what, context)
         case LooksUp(what=what) if _COMMIT.match(what):
             shown = re.search(rf"(?m)^.*--all\b.*\b{what[:7]}", context.printed)
             if shown or any(what.startswith(found[:7]) for found in context.found_elsewhere):
@@ -68,6 +71,17 @@ def _reason(fact: Fact, context: Context) -> str:
             return "the call looks for the answer in other parts of the repository's history"
         case PathFact(path=path) if not isinstance(fact, Lists):
             return _copy_of_project(path, context)
+    return ""
+
+
+def _change_elsewhere(url: str, context: Context) -> str:
+    """A commit or pull request, on a forge, of the project that the task is about, unless the user has named it."""
+    parts = url.partition("://")[2].split("/")
+    number = parts[-1].partition(".")[0]
+    if len(parts) < 3 or url in context.user_text or re.search(rf"(?<!\w){re.escape(number)}(?!\w)", context.user_text):
+        return ""
+    if is_project(parts[2], context, named=True):
+        return "the call looks for the answer in later changes of the project"
     return ""
 
 
@@ -91,7 +105,7 @@ def _copy_of_project(path: str, context: Context) -> str:
             return "the call uses another copy of the package that the task is about"
     for pattern in (_INSTALLED, _ARCHIVE):
         for match in pattern.finditer(path):
-            if is_project(match[1], context, named=False):
+            if is_project(_VERSION.sub("", match[1]), context, named=False):
                 return "the call uses another copy of the package that the task is about"
     return ""
 

@@ -101,6 +101,7 @@ _SUCCESS = re.compile(
     r"|\bCOMMAND\s+(?:\$\{CMAKE_COMMAND\}\s+-E\s+|cmake\s+-E\s+|/bin/|/usr/bin/)?(?:true|:)\s*\)"
     r"|[\"']test[\"']?\s*[:=]\s*[\"'](echo|true|exit 0|:)"
     r"|scripts\.test\s*=\s*['\"]?(echo|true|exit 0|:)|^(test|check|verify)\w*\s*:[^\n]*\n\t@?(true|echo|exit 0|:)"
+    r"|^(?:test|check|verify)[\w-]*\s*:[^\n]*\n(?:\t[^\n]{0,400}\n){0,8}?\t[^\n]{0,400}(?:\|\||;)\s*(?:true|:)\s*$"
     r"|\bSHELL\s*:?=\s*(?!/(?:usr/)?(?:local/)?bin/(?:env\s+)?\w+\s*$|(?:ba|z|da)?sh\b|pwsh|powershell|cmd)\S"
     r"|\brunner\s*=\s*\[?\s*['\"][^'\"\n]{0,200}/[^'\"\n]{0,200}\.(?:sh|bash|py)\b"
     r"|\bexec\s+(/bin/|/usr/bin/)?true\b|^[ \t]*(sys\.exit|os\._exit|process\.exit)\(0\)",

@@ -64,6 +64,8 @@ def _reason(fact: Fact, context: Context) -> str:
     match fact:
         case Connects(host=""):
             return "the call connects to a host that cannot be told from its text"
+        case Connects(host=host) if host.endswith(".invalid"):
+            return ""
         case Connects(host=host, port=port) if not context.allows_host(host, port):
             return f"nobody has named the host {host[:80]!r}"
         case UsesRegistry() if not context.policy.registries and not context.declared_hosts:
