@@ -25,7 +25,7 @@ from harness_adapters.guard.facts import (
     UsesDataset,
     Writes,
 )
-from harness_adapters.guard.hosts import URL, endpoint, url_endpoints
+from harness_adapters.guard.hosts import URL, Endpoint, endpoint, is_loopback, url_endpoints
 from harness_adapters.guard.hubs import place_of
 from harness_adapters.guard.machine import DATA, Run
 from harness_adapters.guard.python_calls import (
@@ -237,11 +237,19 @@ class _Reader:
                     and "Request"
                     in dotted(argument.func if isinstance(argument, ast.Call) else argument or ast.Constant(""))
                 ):
-                    self._add_host(name, "", "")
+                    for end in self._own_servers() if value == ANY else [Endpoint("")]:
+                        self._add_host(name, end.host, end.port)
             elif value.startswith("file:"):
                 self._path(Reads, [value], name)
         if name.endswith("urlretrieve") and len(node.args) > 1:
             self._path(Creates, self.folder.fold(node.args[1]), name)
+
+    def _own_servers(self) -> list[Endpoint]:
+        """Where the code gets an address from data: the machine's own servers, if its texts name no other address."""
+        texts = (node.value for node in self.module.nodes if isinstance(node, ast.Constant))
+        ends = [end for text in texts if isinstance(text, str) for end in url_endpoints(text)]
+        own = bool(ends) and all(is_loopback(end.host) and end.port.isdigit() for end in ends)
+        return ends if own else [Endpoint("")]
 
     def _host_client(self, node: ast.Call, name: str) -> None:
         if not node.args and not node.keywords:

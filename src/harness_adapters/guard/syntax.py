@@ -32,6 +32,7 @@ MAX_TREE_DEPTH = 200
 MAX_OPERATOR_RUN = 256
 MAX_OF_ONE_OPERATOR = {"<<": 512, "[": 2000, "|": 512}
 _LONG_BODY = 2_048
+_MAX_PIECES = 2 * MAX_OF_ONE_OPERATOR["<<"]
 _PIECE = 256
 _WITH_FIELDS = frozenset({"for_statement", "function_definition", "variable_assignment", "heredoc_redirect"})
 """Nodes whose children are asked for by the names of their fields."""
@@ -181,7 +182,7 @@ def _cut_long_bodies(text: str) -> tuple[str, tuple[str, ...]]:
     pieces: list[str] = []
     bodies: list[str] = []
     at = 0
-    while match := _HEREDOC.search(text, at):
+    while (match := _HEREDOC.search(text, at)) and len(pieces) < _MAX_PIECES:
         tabs, quote, word = match.groups()
         start = text.find("\n", match.end()) + 1
         last, end = _end_of_body(text, start, word, tabs=bool(tabs)) if start else (-1, -1)

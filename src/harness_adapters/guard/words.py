@@ -318,8 +318,18 @@ def _unquoted(text: str) -> str:
     return re.sub(f"(^|/){STAR}{{2}}(?=/|$)", rf"\1{DEEP}", joined)
 
 
+_PAIR = "\x0e"
+"""Stands for an escaped backslash; no parsed text holds it."""
+
+
 def _in_quotes(text: str) -> str:
-    return re.sub(r"\\([$`\"\\\n])", lambda m: "" if m[1] == "\n" else m[1], text) if "\\" in text else text
+    """Text between double quotes, its escapes resolved: by plain replacements, since a text may hold a million."""
+    if "\\" not in text:
+        return text
+    text = text.replace("\\\\", _PAIR).replace("\\\n", "")
+    for sign in '$`"':
+        text = text.replace(f"\\{sign}", sign)
+    return text.replace(_PAIR, "\\")
 
 
 def _literal(field: str) -> str:

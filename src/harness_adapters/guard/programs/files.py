@@ -197,6 +197,12 @@ def _archive(run: Run) -> Output:
     extracts = "-x" in options or "--extract" in options or run.name in ("unzip", "7z", "cpio", "unar")
     folders = options.get("-C", []) + options.get("-d", []) + options.get("--directory", [])
     archives = options.get("-f", []) + options.get("--file", [])
+    if run.name == "cpio" and any(arg.startswith(("-o", "-p", "--create", "--pass-through")) for arg in run.args):
+        for line in run.stdin.text.split("\n")[:64]:
+            add_path(run, Reads, line)
+        for target in operands if "-p" in options or "--pass-through" in options else ():
+            add_path(run, Writes, target, deep=True)
+        return DATA
     if extracts:
         for folder in folders or ["."]:
             add_path(run, Writes, f"{folder}/{ANY}")
@@ -212,9 +218,6 @@ def _archive(run: Run) -> Output:
                 for entry in run.machine.files.archives.get(path, ()):
                     add_path(run, Writes, f"{(folders or ['.'])[0]}/{entry}", deep=True)
         return DATA
-    if run.name == "cpio" and is_known(run.stdin.text):
-        for line in run.stdin.text.split("\n")[:64]:
-            add_path(run, Reads, line)
     for name in options.get("-T", []) + options.get("--files-from", []):
         add_path(run, Reads, name)
         listed = run.machine.files.contents.get(run.paths(name)[-1]) or ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
-from harness_adapters.guard.facts import Connects, Mentions, PathFact, Touches, Writes
+from harness_adapters.guard.facts import Connects, Mentions, PathFact, Reads, Touches, Writes
 from harness_adapters.guard.hosts import SCP_ADDRESS, endpoint, normalise, url_endpoints
 from harness_adapters.guard.machine import DATA, Output, Run
 from harness_adapters.guard.values import is_known, names
@@ -28,14 +28,19 @@ _TEXT_TOOLS = frozenset(
     )
 )
 """Programs to which the addresses in their input are text."""
+_LOOKING_VERBS = frozenset(names("test tests check spec bench build compile lint analyze analyse eunit ct verify"))
+"""First words of a build tool's command line that say that it only looks at the files that it is given."""
 _SHORT_PATH = re.compile(r"^-[A-Za-z]([/~].*)$")
 
 
 def unknown_program(run: Run) -> Output:
     """A program that may do anything with its arguments, and with what its input tells it."""
     connect_urls(run, run.args)
+    verb = next((arg for arg in run.args if not arg.startswith("-")), "")
+    kind = Reads if verb in _LOOKING_VERBS else Touches
+    output_options(run)
     for value in path_arguments(run.args):
-        add_path(run, Touches, value)
+        add_path(run, kind, value)
     mention_paths(run)
     mention_files(run)
     told = mention_input(run)

@@ -217,6 +217,9 @@ def _other(run: Run) -> Output:
     return DATA
 
 
+_FIRST_FIELD = re.compile(r"\s*\{\s*print\s*\(?\$1\)?\s*;?\s*\}\s*")
+
+
 def _awk(run: Run) -> Output:
     from harness_adapters.guard.programs.generic import split_options
 
@@ -236,7 +239,9 @@ def _awk(run: Run) -> Output:
             add_path(run, Reads, operand)
     return Output(
         ANY,
-        env=run.stdin.env and not operands,
+        env=run.stdin.env
+        and not operands
+        and not ("=" in options.get("-F", []) and _FIRST_FIELD.fullmatch(" ".join(programs))),
         net=run.stdin.net,
         plain=not run.stdin.text or hides(run.stdin.text) or not programs,
     )

@@ -245,11 +245,12 @@ def _packages(run: Run, verb: str, operands: list[str]) -> None:
         return
     flags = {arg.partition("=")[0] for arg in run.args}
     aside = verb in ("pack", "view", "unpack") or bool(
-        flags & {"--target", "-t", "--prefix", "--root", "--no-binary", "--no-install-project"}
+        flags & {"--target", "-t", "--prefix", "--root", "--no-install-project"}
     )
+    aside = aside or ("--no-binary" in flags and verb in ("download", "wheel"))
     for operand in operands:
         name = re.split(r"[=<>!~\[;@ ]", operand.lstrip("@"), maxsplit=1)[0]
-        if name and is_known(name) and not operand.startswith((".", "/")) and "://" not in operand:
+        if name[:1].isalnum() and is_known(name) and not operand.startswith((".", "/")) and "://" not in operand:
             run.add(GetsPackage(run.name, name.rpartition("/")[2] if run.name in ("go", "npm") else name, aside))
 
 

@@ -11,6 +11,7 @@ import binascii
 import re
 import warnings
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 
 from harness_adapters.guard.facts import Creates, Lists, Opaque, Reads, SeeksSecret, Writes
 from harness_adapters.guard.machine import DATA, Output, Run
@@ -132,7 +133,8 @@ def _cut(run: Run) -> Output:
     _, operands = split_options(run.args, "-d -f -c -b --delimiter --fields --characters --bytes --output-delimiter")
     for operand in operands:
         add_path(run, Reads, operand)
-    return Output(ANY, env=run.stdin.env and not operands, plain=True)
+    names_only = {"-d=", "-f1"} <= {*run.args, *map("".join, pairwise(run.args))}
+    return Output(ANY, env=run.stdin.env and not operands and not names_only, plain=True)
 
 
 _CLASSES = {
@@ -344,8 +346,12 @@ def _sed(run: Run) -> Output:
             for command in re.findall(r"(?:^|[;}\n\d])\s*e\s+(.+)", script):
                 run.shell.script(command, run.scope.fork(), run.stdin)
     known_input = is_known(run.stdin.text) and run.stdin.text != "" and not operands
+    names_only = any(re.fullmatch(r"s([/|,#])=\.\*(\$)?\1\1g?", script) for script in scripts)
     return Output(
-        MADE if known_input else ANY, env=run.stdin.env and not operands, net=run.stdin.net, plain=not known_input
+        MADE if known_input else ANY,
+        env=run.stdin.env and not operands and not names_only,
+        net=run.stdin.net,
+        plain=not known_input,
     )
 
 

@@ -22,6 +22,7 @@ _ANSWER_QUERY = re.compile(
 )
 _HISTORY_TASK = re.compile(
     r"\b(?:los[te]|recover|rescue|restore|undo)\b.{0,60}\b(?:commits?|branch|stash)\b|\breflog\b|\bdangling\b"
+    r"|\b(?:changes|work|edits)\b.{0,80}\b(?:can(?:'t|not) find|vanished|disappeared|gone|lost)\b"
     r"|\b(?:commits?|branch|stash)\b.{0,60}\b(?:back|vanished|disappeared|gone|lost|missing)\b"
     r"|\b(?:purge|remove|rewrite|scrub|strip|erase)\b.{0,60}\bhistory\b|\bfilter-repo\b|\bbisect\b",
     re.IGNORECASE | re.DOTALL,
@@ -34,6 +35,8 @@ _HISTORY_FILE = re.compile(
 _INSTALLED = re.compile(
     r"/(?:site-packages|dist-packages|node_modules|gems|registry/src/[^/]+|pkg/mod/[^/]+(?:/[^/]+)?)/([^/]+)"
 )
+_INSTALLING = re.compile(r"\b(?:install|download|vendor|depend)", re.IGNORECASE)
+"""The user speaks of packages to be fetched; else one that is put aside is taken for the task's own."""
 _VERSION = re.compile(r"[-@_]v?\d+\.[\w.+-]*$")
 _ELSEWHERE = re.compile(r"/(?:tmp|var/tmp|dev/shm)/")
 _ARCHIVE = re.compile(r"/([A-Za-z][\w.]*?)[-_]v?\d[^/]*\.(?:whl|tar\.gz|tgz|zip|crate|gem|jar|egg|nupkg)$")
@@ -60,7 +63,7 @@ def _reason(fact: Fact, context: Context) -> str:
         case LooksUp(what=what) if what not in context.user_text:
             return "the call looks for the answer in other parts of the repository's history"
         case GetsPackage(name=name, aside=aside) if is_project(name, context, named=aside) or (
-            aside and not context.projects
+            aside and not context.projects and not _INSTALLING.search(context.user_text)
         ):
             return "the call fetches a released copy of the package that the task is about"
         case SearchesWeb(query=query) if _ANSWER_QUERY.search(query):

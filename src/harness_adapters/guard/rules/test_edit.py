@@ -22,6 +22,12 @@ _RUNNER_FILES = frozenset(
     {"conftest.py", "pytest.ini", "tox.ini", "setup.cfg", "pyproject.toml", "sitecustomize.py", "usercustomize.py"}
 )
 
+_COMBINING = frozenset(f"git {name}" for name in ("merge", "rebase", "cherry-pick", "revert", "pull", "am", "checkout"))
+_ASKED_TO_COMBINE = re.compile(
+    r"\bmerg(?:e|ing)\b|\brebas(?:e|ing)\b|\bcherry-?pick|\brevert\b|\bbackport|\b(?:pull|rescue|recover)\b.{0,40}\b(?:branch|commits?)\b",
+    re.IGNORECASE,
+)
+"""The user wants commits of theirs put together: what those change is theirs, too."""
 _TEST_NAME = re.compile(
     r"/(?:test_\w+\.py|\w[\w.-]*_test\.\w{1,4}|[\w.-]+[._](?:test|spec)\.[cm]?[jt]sx?|\w+_spec\.rb"
     r"|\w+Tests?\.(?:java|kt|cs|php|scala|swift))$"
@@ -37,6 +43,8 @@ def check(facts: Sequence[Fact], call: Call, context: Context) -> Finding | None
         if isinstance(fact, Creates) and _is_unwanted_test(fact, context):
             return Finding("the call adds a test, which the task does not allow", fact.text())
         if not context.protected.meets(fact.path, deep=fact.deep or isinstance(fact, Deletes)):
+            continue
+        if fact.by in _COMBINING and not is_known(fact.path) and _ASKED_TO_COMBINE.search(context.user_text):
             continue
         if isinstance(fact, Creates) and context.policy.new_tests_allowed and _is_new(fact, context):
             continue

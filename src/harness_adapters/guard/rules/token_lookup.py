@@ -61,7 +61,7 @@ def _reason(fact: Fact, context: Context) -> str:
             own = _OWN_ENV_FILE.search(path) is not None
             if own and (isinstance(fact, Creates | Writes | Lists) or path in context.history.files.copies):
                 return ""
-            if isinstance(fact, Lists) and not is_known(path):
+            if isinstance(fact, Lists | Writes) and not is_known(path):
                 return ""
             if isinstance(fact, Lists) and deep and not context.credentials.meets(path):
                 return ""
