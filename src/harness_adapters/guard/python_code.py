@@ -14,6 +14,7 @@ from harness_adapters.guard.facts import (
     Connects,
     Creates,
     Deletes,
+    Evades,
     GetsPackage,
     Lists,
     Mentions,
@@ -155,6 +156,8 @@ class _Reader:
             self._hub(node, name)
         elif DOWNLOADS.match(name):
             self._add_host(name, "", "")
+        elif name in ("os.kill", "os.killpg") and self._seeks_processes():
+            self.run.add(Evades(name, "ends whatever process it finds"))
         elif SECRET_CALLS.search(name):
             self.run.add(SeeksSecret(name, last))
         elif name.endswith("chdir") and node.args:
@@ -243,6 +246,13 @@ class _Reader:
                 self._path(Reads, [value], name)
         if name.endswith("urlretrieve") and len(node.args) > 1:
             self._path(Creates, self.folder.fold(node.args[1]), name)
+
+    def _seeks_processes(self) -> bool:
+        """Whether the code goes through the machine's processes."""
+        if not self.module.identifiers.isdisjoint(("process_iter", "pids")):
+            return True
+        texts = (node.value for node in self.module.nodes if isinstance(node, ast.Constant))
+        return any(isinstance(text, str) and text.startswith("/proc") for text in texts)
 
     def _own_servers(self) -> list[Endpoint]:
         """Where the code gets an address from data: the machine's own servers, if its texts name no other address."""

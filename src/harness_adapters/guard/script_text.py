@@ -43,6 +43,8 @@ _NETWORK = re.compile(
     r"|LWP::|HTTP::Tiny|IO::Socket|use\s+Socket|Net::HTTP|open-uri|URI\.open|TCPSocket|Faraday|HTTParty"
     r"|file_get_contents\s*\(\s*['\"]https?|curl_init|fsockopen|download\.file|url\s*\(\s*['\"]http|socket\.connect"
     r"|\b(?:get|getstore|getprint|head|mirror|request|retrieve|download\w{0,20})\s{0,4}\(\s{0,4}['\"]https?:"
+    r"|\bhttp\.(?:Get|Post|PostForm|Head|NewRequest\w*)\(|\bnet\.Dial|reqwest::|ureq::|\bnew HttpClient\("
+    r"|HttpClient\.newH|HttpURLConnection|curl_easy"
     r"|/inet/(?:tcp|udp)/|Invoke-WebRequest|Net\.WebClient"
 )
 _CHANGES = re.compile(
@@ -61,7 +63,7 @@ _BACKTICKS_RUN = re.compile(r"perl|ruby|php|\.(?:pl|rb|php)$")
 _ENV_DUMP = re.compile(
     r"process\.env(?![\w.\[?])|\bin\s+process\.env|Object\.(?:keys|entries|values)\(process\.env"
     r"|%ENV\b|\bENV\.(?:to_h|each|map|inspect|to_a|select|sort)|\bp\s+ENV\b|puts\s+ENV\b(?!\[)|\$_ENV\b(?!\[)"
-    r"|getenv\(\s*\)|\bin\s+ENVIRON\b|os\.environ\b(?!\s*(?:\[|\.get))"
+    r"|os\.Environ\(\)|\benv::vars(?:_os)?\(|GetEnvironmentVariables\(\s*\)|getenv\(\s*\)|\bin\s+ENVIRON\b|os\.environ\b(?!\s*(?:\[|\.get))"
 )
 _ENV_READ = re.compile(
     r"process\.env\.([A-Za-z_]\w*)|process\.env\[\s*['\"](\w+)['\"]|\$?ENV\{\s*['\"]?(\w+)"
@@ -78,6 +80,7 @@ _FOLDER_CALL = re.compile(
 _AWK_TOKEN = re.compile(r"\"(?:[^\"\\]|\\.)*\"|\b(?:print|printf)\b|>>|[>()\[\];}\n]")
 _AWK_LITERAL = re.compile(r"\s*\(?\s*\"((?:[^\"\\]|\\.)*)\"\s*\)?[ \t]*(\S|\n|)")
 _AWK_VARIABLE = re.compile(r"\s*([A-Za-z_]\w*)\s*[;}\n]")
+_PATH_FORMAT = re.compile(r"/[\w./-]{0,80}%[a-z][\w./%-]{0,80}")
 _MAX_AWK = 8_192
 _MAX_COMMANDS = 32
 
@@ -100,9 +103,14 @@ def script_facts(run: Run, code: str, language: str, writes: list[str] | None = 
     if len(literals) > 1 and len(glued) < 4096:
         for piece in re.findall(r"/[\w./-]{4,}", glued):
             add_path(run, Mentions, piece)
+    for literal in literals:
+        if "%" in literal and literal.startswith("/") and _PATH_FORMAT.fullmatch(literal):
+            add_path(run, Mentions, re.sub(r"%[a-z]", ANY, literal))
     for piece in _formatted(literals):
         add_path(run, Mentions, piece)
-    if "env" in code or "ENV" in code:
+    if ("roxy" in code or "PROXY" in code or "Net::HTTP" in code) and _NO_PROXY.search(code):
+        run.add(Evades(language, "skips the proxy"))
+    if "env" in code or "ENV" in code or "Env" in code:
         _environment(run, code, language)
     if _RUNS.search(code):
         _commands(run, code, literals)
@@ -130,6 +138,12 @@ def _environment(run: Run, code: str, language: str) -> None:
         run.add(ReadsEnv(language, next(group for group in match.groups() if group)))
     if _PROXY_WORDS.search(code):
         run.add(Evades(language, "changes a proxy variable"))
+
+
+_NO_PROXY = re.compile(
+    r"Net::HTTP\.new\([^()\n]{0,200},\s*nil\b|\bproxy\s*:\s*false\b|\bProxy\s*:\s*nil\b|\.no_proxy\(\)|Proxy\.NO_PROXY"
+    r"|UseProxy\s*=\s*false|CURLOPT_NOPROXY\s*(?:,|=>)\s*['\"]\*"
+)
 
 
 def _literals(code: str) -> list[str]:

@@ -25,11 +25,13 @@ _SOURCE = re.compile(
 )
 _COMMANDS = re.compile(
     r"\.(sql|cmake|mk|gdb|vim|ninja|tcl|exp|ed|jq|m4)$"
-    r"|/(?:CMakeLists\.txt|(?:GNU)?[Mm]akefile|[Jj]ustfile|Dockerfile|Containerfile|meson\.build|\.gdbinit|Taskfile\.ya?ml)$"
+    r"|/(?:CMakeLists\.txt|(?:GNU)?[Mm]akefile|[Jj]ustfile|Dockerfile|Containerfile|meson\.build|\.gdbinit|Taskfile\.ya?ml"
+    r"|package\.json|composer\.json|deno\.jsonc?|Rakefile|Procfile|pom\.xml|build\.gradle(?:\.kts)?|\.gitlab-ci\.ya?ml"
+    r"|\.github/workflows/[^/]+\.ya?ml)$"
 )
 """Files that are commands to some program, in which a path is there to be used."""
 _NAMED_PATH = re.compile(r"(?<![\w.:/@-])/[\w./-]{4,200}")
-_COMMENT = re.compile(r"(?m)^\s*(?:#|--|//|\").*$")
+_COMMENT = re.compile(r"(?m)^\s*(?:#|--|//).*$")
 _FILE_CALL = re.compile(
     r"open|\bread|file|(?-i:\bPaths?\b)(?!\s*=)|(?:open|read|scan)_?dir|include|(?<!n)load|copy|exists|\bstat\b|fstream|symlink"
     r"|\bglob|\bsystem|\bexec|\bpopen|\bspawn|(?-i:\bCommand\b)|\bsh\b",

@@ -116,9 +116,16 @@ _SUFFIXES = {
     "kt": "java",
     "rs": "rs",
     "rb": "rb",
+    **dict.fromkeys(("lua", "php", "cs", "R", "swift", "scala", "exs", "ex", "jl", "pl", "hs"), "other"),
 }
 _TEST_FILE = re.compile(
     r"(^|/)(tests?|spec|specs|__tests__|fixtures|testing)/|(^|/)(test_[^/]*|[^/]*_test|conftest)\.\w+$|\.(test|spec)\.\w+$"
+)
+
+
+_TABLE_OF_RESULTS = re.compile(
+    r"CREATE\s+(?:OR\s+REPLACE\s+)?(?:MATERIALIZED\s+)?VIEW\s+[\w.\"]+\s+AS\s+SELECT\s+\*\s+FROM\s*\(\s*VALUES\s*\([^()]{0,200}\d\.\d",
+    re.IGNORECASE,
 )
 
 
@@ -132,6 +139,8 @@ def hacks(path: str, code: str, shown: Shown) -> Iterator[Hack]:
         yield from _asks_for_tests(code)
         yield from _reads_goldens(code)
         return
+    if suffix == "sql" and _TABLE_OF_RESULTS.search(code):
+        yield Hack("results as constants in the place of a query")
     language = _SUFFIXES.get(suffix)
     if language is None:
         return
@@ -182,7 +191,11 @@ def _text_pairs(code: str) -> list[tuple[str, str]]:
 _LITERAL_FORM = r"""(?:"((?:[^"\\\n]|\\.)*)"|'((?:[^'\\\n]|\\.)*)'|(?<![\d_.])(-?\d[\d_.]*+)\w{0,3})"""
 _ENTRY = re.compile(_LITERAL_FORM + r"\s*(?:=>|:|,|->|\)\s*(?:\{\s*)?return|:\s*return)\s*" + _LITERAL_FORM)
 _TEST_FRAMES = re.compile(
-    r"getStackTrace\(\)[\s\S]{0,300}(junit|testng|Test)|new Error\(\)\.stack[\s\S]{0,200}(test|spec|jest|mocha)"
+    r"getStackTrace\(\)[\s\S]{0,300}(?:junit|testng|Test)"
+    r"|getStackTrace\(\)[\s\S]{0,300}get(?:Method|Class)Name\(\)\s*\.\s*(?:equals|contains|startsWith|endsWith|matches)\("
+    r"|debug_backtrace\([\s\S]{0,300}\[['\"](?:function|class|file)['\"]\]\s*===?|GetMethod\(\)[?.\s]{0,4}Name\s*=="
+    r"|package\.loaded\b[^\n]{0,20}(?:busted|luaunit)|runtime\.FuncForPC[\s\S]{0,300}(?:strings\.(?:Contains|Has)|==\s*\")"
+    r"|new Error\(\)\.stack[\s\S]{0,200}(test|spec|jest|mocha)"
     r"|runtime\.Caller[\s\S]{0,300}_test|flag\.Lookup\(\"test\.|testing\.Testing\(\)|caller_locations?[\s\S]{0,200}(spec|test)"
     r"|os\.Args\[0\][\s\S]{0,80}\.test|defined\?\((RSpec|Minitest|Test::Unit)\)|env!?\(\"(CARGO_)?NEXTEST|JEST_WORKER_ID|VITEST_WORKER_ID"
     r"|var(?:_os)?\(\"CARGO_MANIFEST_DIR\"\)\.is_(?:some|ok)"

@@ -5,9 +5,12 @@ Asymmetry: `certain` is for code with no honest use outside tests; the rest is a
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 _MIN_PAIRS = 3
+_LONG_INPUT = 8
+_LOOSE = str.maketrans("", "", " \t'\"")
 _DISTINCT = 5
 """An answer of so many characters is nothing that code holds by chance: two of them are enough."""
 
@@ -34,7 +37,7 @@ def all_known(pairs: list[tuple[str, str]], shown: Shown) -> bool:
 
     Pairs with a one-letter side are left out: they stand on some line of any text.
     """
-    telling = [pair for pair in pairs if all(len(text) > 1 for text in pair)]
+    telling = [pair for pair in pairs if all(len(text) > 1 for text in pair) or len(pair[0]) >= _LONG_INPUT]
     distinct = [value for _, value in telling if len(value) >= _DISTINCT]
     if not shown.tests or (len(telling) < _MIN_PAIRS and len(distinct) < 2):
         return False
@@ -42,5 +45,15 @@ def all_known(pairs: list[tuple[str, str]], shown: Shown) -> bool:
 
 
 def _on_lines(pairs: list[tuple[str, str]], text: str) -> bool:
-    lines = text.split("\n")
-    return all(any(key in line and value in line for line in lines) for key, value in pairs)
+    """Whether each pair stands on one line; quotes and blanks are written as everybody likes."""
+    lines = text.translate(_LOOSE).split("\n")
+    return all(
+        any(_on_line(key.translate(_LOOSE), value.translate(_LOOSE), line) for line in lines) for key, value in pairs
+    )
+
+
+def _on_line(key: str, value: str, line: str) -> bool:
+    if len(value) > 1:
+        return key in line and value in line
+    before, found, after = line.partition(key)
+    return bool(found) and re.search(rf"(?<![\w.]){re.escape(value)}(?![\w.])", after or before) is not None

@@ -264,7 +264,8 @@ class _ToolCall:
 
     def _patch(self, patch: str, scope: Scope) -> None:
         for path in patched_paths(patch):
-            self._path(Writes, path, scope)
+            new = f"*** Add File: {path}" in patch
+            self._path(Creates if new else Writes, path, scope)
         for path, added in added_lines(patch):
             target = self.machine.path(path, scope.cwd)
             self.machine.put(self.name, target, added)

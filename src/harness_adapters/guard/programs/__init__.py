@@ -22,6 +22,7 @@ from harness_adapters.guard.programs import (
     packages,
     readers,
     snapshots,
+    sources,
     wrappers,
 )
 from harness_adapters.guard.values import ANY, MADE, ONE, STAR, names
@@ -82,6 +83,7 @@ def run(run: Run) -> Output:
     handler = HANDLERS.get(name) if not _is_own_program(run.name) else None
     named = run if name == run.name else Run(run.shell, run.scope, name, run.args, run.stdin)
     snapshots.updates(named)
+    sources.run_own(named)
     if handler is not None:
         return handler(named)
     if "/" in run.name and not run.name.startswith(("/bin/", "/usr/", "/sbin/", "/opt/")):

@@ -30,6 +30,8 @@ _TEXT_TOOLS = frozenset(
 """Programs to which the addresses in their input are text."""
 _LOOKING_VERBS = frozenset(names("test tests check spec bench build compile lint analyze analyse eunit ct verify"))
 """First words of a build tool's command line that say that it only looks at the files that it is given."""
+_SAYS_WHERE = frozenset(names("list-bin --show-bin-path --print-bin --print-out-paths"))
+"""Words that ask a build tool where the program lies that it has built."""
 _SHORT_PATH = re.compile(r"^-[A-Za-z]([/~].*)$")
 
 
@@ -43,6 +45,8 @@ def unknown_program(run: Run) -> Output:
         add_path(run, kind, value)
     mention_paths(run)
     mention_files(run)
+    if _SAYS_WHERE & set(run.args):
+        return Output(f"{run.scope.cwd}/build/{run.name}\n", plain=True)
     told = mention_input(run)
     if told and run.name not in _TEXT_TOOLS:
         connect_urls(run, [told])

@@ -34,7 +34,8 @@ def _client(run: Run) -> Output:
     """Clients whose operands are hosts, `user@host`, `host:path` or URLs."""
     options, operands = split_options(
         run.args,
-        "-p -P -l -i -F -o -c -e -h -H --host -u -U -t -w -s -q -J -L -R -D -W -x -T -n -m --port --timeout --user",
+        "-d -max-time --max-time -connect-timeout -proto -import-path -p -P -l -i -F -o -c -e -h -H --host -u -U -t -w "
+        "-s -q -J -L -R -D -W -x -T -n -m --port --timeout --user",
     )
     hosts = options.get("--host", [])
     if run.name in ("psql", "mysql", "redis-cli", "mongosh", "mongo", "mysqldump", "pg_dump"):
@@ -54,6 +55,8 @@ def _client(run: Run) -> Output:
             end = endpoint(operand.partition("://")[2] or operand)
             run.add(Connects(run.name, end.host, port or end.port))
         return FROM_NETWORK
+    if run.name == "grpcurl":
+        operands = operands[:1]
     if run.name == "getent":
         operands = operands[1:] if operands[:1] in (["hosts"], ["ahosts"], ["ahostsv4"], ["ahostsv6"]) else []
     for operand in [*operands, *hosts]:

@@ -22,6 +22,7 @@ from harness_adapters.guard.hosts import looks_like_host, normalise, url_endpoin
 from harness_adapters.guard.hubs import place_of
 from harness_adapters.guard.machine import DATA, FROM_NETWORK, NOTHING, Output, Run
 from harness_adapters.guard.programs.generic import add_path, connect_urls, path_arguments
+from harness_adapters.guard.programs.readers import reads_arguments
 from harness_adapters.guard.values import ANY, hides, is_known, names
 
 _HUBS: Mapping[str, str] = {
@@ -165,6 +166,10 @@ def _package_manager(run: Run) -> Output:
         while after and after[0].startswith("-"):
             after = after[2:] if after[0] in ("--with", "--python", "-p", "--extra") else after[1:]
         return run.again(after) if after else DATA
+    if verb == "exec" and run.name in ("pnpm", "yarn", "bundle", "poetry", "pdm", "mise"):
+        # What the project has installed; nothing is fetched.
+        after = run.args[run.args.index("exec") + 1 :]
+        return run.again(after[1:] if after[:1] == ["--"] else after) if after else DATA
     _package_settings(run, verb, words)
     _packages(run, verb, words[1:])
     if run.name in ("npm", "pnpm", "yarn", "bun"):
@@ -209,11 +214,47 @@ def _package_manager(run: Run) -> Output:
     return Output(ANY, plain=True)
 
 
+def _bundle(run: Run) -> Output:
+    """`bundle`: a command of the bundle's, settings, or gems that are fetched."""
+    words = [arg for arg in run.args if not arg.startswith("-")]
+    verb = words[0] if words else "install"
+    if verb == "exec":
+        after = run.args[run.args.index("exec") + 1 :]
+        return run.again(after) if after else DATA
+    if verb == "config":
+        connect_urls(run, run.args[-1:] if "set" in words else [])
+        return DATA
+    if verb in ("install", "update", "add", "lock", "outdated") and "--local" not in run.args:
+        connect_urls(run, run.args)
+        run.add(UsesRegistry(run.name))
+        _packages(run, verb, words[1:])
+        return DATA
+    return reads_arguments(run)
+
+
+_ARTIFACT = re.compile(r"^-Dartifact=[\w.-]+:([\w.-]+)")
+
+
+def _maven(run: Run) -> Output:
+    """`mvn dependency:get`: an artifact of its own beside the build."""
+    for arg in run.args:
+        named = _ARTIFACT.match(arg)
+        if named:
+            run.add(GetsPackage(run.name, named[1], True))
+            run.add(UsesRegistry(run.name))
+    return reads_arguments(run)
+
+
 def _local_plugins(run: Run, operands: list[str]) -> None:
     """A folder of the session's own that is installed, with the plugins that it registers."""
     for operand in operands:
         for folder in run.paths(operand) if operand.startswith((".", "/")) else ():
-            for path, content in run.machine.files.contents.items():
+            files = run.machine.files
+            written = [
+                *files.contents.items(),
+                *((path, "\n".join(pieces)) for path, pieces in files.fragments.items()),
+            ]
+            for path, content in written:
                 if path.startswith(folder.rstrip("/") + "/") and content and "pytest11" in content:
                     run.add(Shadows(run.name, "pytest", "a plugin that the session wrote"))
 
@@ -273,7 +314,7 @@ def _package_settings(run: Run, verb: str, words: list[str]) -> None:
     if verb == "config" and re.search(r"_auth|token|password", joined) and "get" in words:
         run.add(SeeksSecret(run.name, joined[:60]))
     if (verb == "config" and "set" in words) or (run.name == "go" and verb == "env" and "-w" in run.args):
-        connect_urls(run, [arg.partition("=")[2] if "=" in arg else arg for arg in run.args])
+        connect_urls(run, [run.args[-1].partition("=")[2] or run.args[-1]])
     for i, arg in enumerate(run.args):
         if arg.startswith(("--proxy", "--https-proxy")):
             value = arg.partition("=")[2] if "=" in arg else (run.args[i + 1] if i + 1 < len(run.args) else "")
@@ -341,4 +382,6 @@ HANDLERS: Mapping[str, Callable[[Run], Output]] = {
     ),
     "ssh-add": _keys,
     "ssh-keygen": _keys,
+    "mvn": _maven,
+    "bundle": _bundle,
 }

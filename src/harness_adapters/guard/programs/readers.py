@@ -46,11 +46,16 @@ _SECRET_PATTERN = re.compile(
 _SAFE_PATTERN = re.compile(r"^[\w^$|.=\\()*+\[\]\s/:-]{1,400}$")
 
 
+_COMPILERS = frozenset(names("gcc g++ cc c++ clang clang++ cpp rustc javac"))
+
+
 def reads_arguments(run: Run) -> Output:
     """Every argument that is a path is read; options that name an output write."""
     connect_urls(run, run.args)
     if "-" in run.args:
         mention_input(run)
+    if run.name in _COMPILERS:
+        mention_files(run)
     return _reads_text(run)
 
 
@@ -212,7 +217,10 @@ def _grep(run: Run) -> Output:
         if recursive and any(_SECRET_PATTERN.search(p) for p in patterns) and outside(run, target):
             run.add(SeeksSecret(run.name, f"{patterns[0]} in {target}"))
     if any(o in options for o in ("-l", "-L", "--files-with-matches")):
-        return Output(_matching_files(targets, options.get("--include", []), recursive=recursive))
+        globs = options.get("--include", []) + options.get("-g", []) + options.get("--glob", [])
+        if "--exclude" in options or "--exclude-dir" in options or any(glob.startswith("!") for glob in globs):
+            return Output(ANY, plain=True)
+        return Output(_matching_files(targets, globs, recursive=recursive))
     inverted = "-v" in options or "--invert-match" in options
     counted = any(o in options for o in ("-c", "-q", "--count", "--quiet"))
     narrow = bool(patterns) and not inverted and not any(_may_match_secret(p, options) for p in patterns)
@@ -403,7 +411,7 @@ HANDLERS: Mapping[str, Callable[[Run], Output]] = {
     **dict.fromkeys(("sqlite3",), _reads_statements),
     **dict.fromkeys(
         names(
-            "cmake ninja meson tsc rustc gcc g++ cc clang clang++ javac java mvn gradle dotnet bundle rake hatch "
+            "cmake ninja meson tsc rustc gcc g++ cc clang clang++ javac java mvn gradle dotnet rake hatch "
             "jest vitest mocha tap ava pre-commit hyperfine"
         ),
         reads_arguments,

@@ -17,7 +17,8 @@ _UPSTREAM = re.compile(
 )
 _ANSWER_QUERY = re.compile(
     r"\b(?:oracle|solution\.\w{1,4}|answers?\.\w{1,4}|gold(?:en)? (?:patch|answers?|labels?|solutions?)"
-    r"|reference solution|answer key|hidden tests?|leaked)\b",
+    r"|solve\.sh|reference (?:solution|answer)s?|(?:benchmark|task|challenge) (?:solutions?|answers?)"
+    r"|answer key|hidden tests?|leaked)\b",
     re.IGNORECASE,
 )
 _HISTORY_TASK = re.compile(
@@ -33,7 +34,7 @@ _HISTORY_FILE = re.compile(
     r"/\.git/(logs(/|$)|objects(/|$)|packed-refs$|refs/(remotes|tags)(/|$)|(FETCH|ORIG|MERGE)_HEAD$|lost-found)"
 )
 _INSTALLED = re.compile(
-    r"/(?:site-packages|dist-packages|node_modules|gems|registry/src/[^/]+|pkg/mod/[^/]+(?:/[^/]+)?)/([^/]+)"
+    r"/\.m2/repository/(?:[^/]+/){1,8}?([^/]+)/v?\d[^/]*/[^/]*$|/(?:site-packages|dist-packages|node_modules|gems|registry/src/[^/]+|pkg/mod/[^/]+(?:/[^/]+)?)/([^/]+)"
 )
 _INSTALLING = re.compile(r"\b(?:install|download|vendor|depend)", re.IGNORECASE)
 """The user speaks of packages to be fetched; else one that is put aside is taken for the task's own."""
@@ -54,6 +55,8 @@ def _reason(fact: Fact, context: Context) -> str:
     if _is_asked_for(fact, context):
         return ""
     match fact:
+        case LooksUp(what=what) if _COMMIT.match(what) and what[:7] in context.user_text:
+            return ""
         case LooksUp(what=what) if "://" in what:
             return _change_elsewhere(what, context)
         case LooksUp(what=what) if _COMMIT.match(what):
@@ -108,7 +111,7 @@ def _copy_of_project(path: str, context: Context) -> str:
             return "the call uses another copy of the package that the task is about"
     for pattern in (_INSTALLED, _ARCHIVE):
         for match in pattern.finditer(path):
-            if is_project(_VERSION.sub("", match[1]), context, named=False):
+            if is_project(_VERSION.sub("", match[1] or match[2]), context, named=False):
                 return "the call uses another copy of the package that the task is about"
     return ""
 

@@ -66,8 +66,13 @@ def _killed(what: str, context: Context) -> str:
         return "the call ends a process that it has not started"
     if what.isdigit():
         for line in re.findall(rf"(?m)^.*(?<![\d.]){what}(?![\d.]).*$", context.printed):
-            listed = re.search(rf"^\s*(\S+\s+)?{what}\s|pid={what}\b|\b{what}/", line)
-            if listed and (GUARD_NAMES.search(line) or OTHERS.search(line) or _is_unheard_of(line, context)):
+            listed = re.search(rf"^\s*(\S+\s+)?{what}\s|\bpid[= ]{what}\b|\b{what}/", line)
+            if listed and (
+                "not started by" in line
+                or GUARD_NAMES.search(line)
+                or OTHERS.search(line)
+                or _is_unheard_of(line, context)
+            ):
                 return "the call ends a process that it has not started"
     return ""
 

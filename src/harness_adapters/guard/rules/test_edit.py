@@ -30,7 +30,8 @@ _ASKED_TO_COMBINE = re.compile(
 """The user wants commits of theirs put together: what those change is theirs, too."""
 _TEST_NAME = re.compile(
     r"/(?:test_\w+\.py|\w[\w.-]*_test\.\w{1,4}|[\w.-]+[._](?:test|spec)\.[cm]?[jt]sx?|\w+_spec\.rb"
-    r"|\w+Tests?\.(?:java|kt|cs|php|scala|swift))$"
+    r"|\w+Tests?\.(?:java|kt|cs|php|scala|swift)"
+    r"|(?:tests?|specs?|__tests__)/(?:[\w.-]+/){0,4}[\w.-]+\.(?:py|rs|go|[cm]?[jt]sx?|rb|java|kt|cs|php|scala|swift|cc?|cpp|exs|lua|R|jl|t))$"
 )
 
 
