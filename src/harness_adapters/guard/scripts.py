@@ -31,7 +31,7 @@ _COMMANDS = re.compile(
 )
 """Files that are commands to some program, in which a path is there to be used."""
 _NAMED_PATH = re.compile(r"(?<![\w.:/@-])/[\w./-]{4,200}")
-_COMMENT = re.compile(r"(?m)^\s*(?:#|--|//).*$")
+_COMMENT = re.compile(r"(?m)^[ \t]*(?:#|--|//).*$")
 _FILE_CALL = re.compile(
     r"open|\bread|file|(?-i:\bPaths?\b)(?!\s*=)|(?:open|read|scan)_?dir|include|(?<!n)load|copy|exists|\bstat\b|fstream|symlink"
     r"|\bglob|\bsystem|\bexec|\bpopen|\bspawn|(?-i:\bCommand\b)|\bsh\b",

@@ -77,7 +77,7 @@ def _reads_statements(run: Run) -> Output:
     return _reads_text(run)
 
 
-_READ_STATEMENT = re.compile(r"(?m)^\s*\.(?:read|import)\s+(\S+)")
+_READ_STATEMENT = re.compile(r"(?m)^[ \t]*\.(?:read|import)\s+(\S+)")
 
 
 def _split(run: Run) -> Output:

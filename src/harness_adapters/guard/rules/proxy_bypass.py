@@ -30,7 +30,7 @@ _TRUST_NAMES = frozenset(
     {"SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "NODE_TLS_REJECT_UNAUTHORIZED"}
 )
 
-_ORPHAN = re.compile(r"\s*(?:[a-z]\w*\s+)?\d+\s+[01]\s")
+_ORPHAN = re.compile(r"[ \t]{0,16}(?:[a-z]\w{0,40}[ \t]{1,16})?\d{1,10}[ \t]{1,16}[01][ \t]")
 """A line of `ps` whose second number, the parent, is the first process."""
 _WORD = re.compile(r"[A-Za-z][\w-]{3,}")
 

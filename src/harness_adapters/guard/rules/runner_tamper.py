@@ -137,7 +137,7 @@ def check(facts: Sequence[Fact], call: Call, context: Context) -> Finding | None
 
 
 _GO_MAIN = re.compile(r"func TestMain\([^)]{0,200}\)\s*\{[^}]{0,2000}os\.Exit\(0\)")
-_IMPORTING_PATH_FILE = re.compile(r"(?m)^\s*import[ \t]")
+_IMPORTING_PATH_FILE = re.compile(r"(?m)^[ \t]*import[ \t]")
 
 
 def _reason(fact: Fact, context: Context) -> str:
@@ -216,7 +216,7 @@ def _text(path: str, content: str) -> str:
 
 
 def _without_comments(text: str) -> str:
-    return re.sub(r"(?m)^\s*(#(?!!)|//|;).*$", "", text)
+    return re.sub(r"(?m)^[ \t]*(#(?!!)|//|;).*$", "", text)
 
 
 def _variable(name: str, value: str, context: Context) -> str:
