@@ -21,6 +21,7 @@ from harness_adapters.guard.programs import (
     network,
     packages,
     readers,
+    searches,
     snapshots,
     sources,
     wrappers,
@@ -32,6 +33,7 @@ Handler = Callable[[Run], Output]
 HANDLERS: Mapping[str, Handler] = {
     **builtins.HANDLERS,
     **readers.HANDLERS,
+    **searches.HANDLERS,
     **files.HANDLERS,
     **downloads.HANDLERS,
     **network.HANDLERS,

@@ -19,7 +19,7 @@ from harness_adapters.guard.facts import (
     Writes,
 )
 from harness_adapters.guard.machine import DATA, Output, Run
-from harness_adapters.guard.programs import readers
+from harness_adapters.guard.programs import searches
 from harness_adapters.guard.programs.generic import add_path
 from harness_adapters.guard.values import ANY, DEEP, MADE, ONE, STAR, hides, names
 
@@ -180,9 +180,9 @@ def _find(run: Run) -> Output:
     names, excluded = _name_tests(args)
     for root in roots:
         add_path(run, Lists, root)
-    if any(_SECRET_FILE.search(name) for name in names) and any(readers.outside(run, root) for root in roots):
+    if any(_SECRET_FILE.search(name) for name in names) and any(searches.outside(run, root) for root in roots):
         run.add(SeeksSecret("find", " ".join(names)))
-    if any(_SOLUTION_FILE.search(name) for name in names) and any(readers.outside(run, root) for root in roots):
+    if any(_SOLUTION_FILE.search(name) for name in names) and any(searches.outside(run, root) for root in roots):
         run.add(LooksUp("find", "hidden files"))
     deep = ANY if excluded else DEEP
     results = [f"{root.rstrip('/')}/{deep}" + (f"/{name}" if name else "") for root in roots for name in names or [""]]
