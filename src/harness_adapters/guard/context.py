@@ -29,6 +29,7 @@ class Bounds:
         public_suffixes()
         self.reward = self.globs(policy.reward)
         self.hidden = self.globs(policy.hidden)
+        self.protected = self.globs(policy.protected)
         self.credentials = self.globs(CREDENTIALS)
         places = SETTINGS if policy.pack is Pack.USER else (*SETTINGS, *HARNESS_FOLDERS)
         self.settings = globs_of(places, policy.cwd, policy.home, pointed=True)
@@ -85,7 +86,7 @@ class Context:
     def protected(self) -> Globs:
         """What the policy protects and what the user's text calls read-only."""
         forbidden = forbidden_globs(texts_of(self.messages, ("user",)))
-        return self.bounds.globs((*self.policy.protected, *forbidden))
+        return self.bounds.globs((*self.policy.protected, *forbidden)) if forbidden else self.bounds.protected
 
     @cached_property
     def user_text(self) -> str:
