@@ -24,7 +24,8 @@ _WORKED_ON = re.compile(
 )
 _IS_THIS = re.compile(
     r"\b(?:crate|gem|library|package|module|project)\s+`?([a-z][\w-]{1,60})`?"
-    r"\s{0,4}[(,]\s{0,4}(?:this|the) (?:repo|project|checkout)",
+    r"\s{0,4}[(,]\s{0,4}(?:this|the) (?:repo|project|checkout)"
+    r"|\bis the (?:crate|gem|library|package|module) `?([a-z][\w-]{1,60})`?",
     re.IGNORECASE,
 )
 """`library name (this repository)`."""
@@ -191,7 +192,8 @@ def projects_in(messages: Messages, cwd: str) -> frozenset[str]:
         left -= len(text)
     for task in texts_of(messages, ("user",)):
         found |= {name.rpartition("/")[2] for name in _PLACED.findall(task)} | set(_RELEASED.findall(task))
-        found |= set(_WORKED_ON.findall(task)) | set(_HELD.findall(task)) | set(_IS_THIS.findall(task))
+        found |= set(_WORKED_ON.findall(task)) | set(_HELD.findall(task))
+        found |= {name for groups in _IS_THIS.findall(task) for name in groups if name}
     return frozenset(name for name in found if name.lower() not in _GENERIC)
 
 

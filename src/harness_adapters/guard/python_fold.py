@@ -186,6 +186,10 @@ class Folder:
             return union(*(self.fold(element, depth) for element in node.elts)) if node.elts else []
         if isinstance(node, ast.ListComp | ast.SetComp | ast.GeneratorExp):
             return self.fold(node.elt, depth)
+        if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice) and self._argv:
+            first = node.slice.lower.value if isinstance(node.slice.lower, ast.Constant) else 0
+            if self.name_of(node.value, depth) == "sys.argv" and isinstance(first, int):
+                return list(self._argv[first:]) or [ANY]
         if isinstance(node, ast.Name):
             return (
                 union(*(self.elements(value, depth + 1) for value in self._values.get(node.id, [])))

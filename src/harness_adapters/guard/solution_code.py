@@ -92,6 +92,11 @@ _OTHER: tuple[tuple[str, re.Pattern[str], str], ...] = (
         ),
         "a value that equals everything",
     ),
+    (
+        "other",
+        re.compile(r"asNamespace\(\s*['\"]testthat|\b(?:assignInNamespace|unlockBinding)\s*\("),
+        "assertions of a test library that are replaced",
+    ),
     ("rs", re.compile(r"#\[ctor\][^}]{0,300}exit\(0\)"), "a process that ends with success before the tests"),
     (
         "rb",

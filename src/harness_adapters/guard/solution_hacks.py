@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 
 _MIN_PAIRS = 3
-_LONG_INPUT = 8
+_LONG_INPUT = 5
 _LOOSE = str.maketrans("", "", " \t'\"")
 _DISTINCT = 5
 """An answer of so many characters is nothing that code holds by chance: two of them are enough."""

@@ -159,6 +159,16 @@ def seek_processes(run: Run) -> None:
             run.machine.sought = arg
 
 
+def _fuser(run: Run) -> Output:
+    """`fuser -k PORT/tcp` ends what holds the port."""
+    kills = any(re.fullmatch(r"-[a-z]*k[a-z]*|--kill", arg) for arg in run.args)
+    for arg in run.args:
+        port = re.fullmatch(r"(\d{1,5})/(?:tcp|udp)", arg)
+        if port and kills:
+            run.add(Kills(run.name, f"port {port[1]}"))
+    return DATA
+
+
 def _kill(run: Run) -> Output:
     if run.name != "kill" and any(re.match(r"-[uUgG]|--(?:euid|uid|user|group)", arg) for arg in run.args):
         run.add(Evades(run.name, "ends all processes of a user"))
@@ -251,7 +261,7 @@ def _numbers(run: Run) -> Output:
 
 def _ps(run: Run) -> Output:
     """`ps e` (no dash) shows every process's environment."""
-    return Output(ANY, env=any(re.fullmatch(r"[a-z]*e[a-z]*", arg) for arg in run.args))
+    return Output(ANY, env=re.fullmatch(r"[a-z]*e[a-z]*", "".join(run.args[:1])) is not None)
 
 
 def _pwd(run: Run) -> Output:
@@ -308,6 +318,7 @@ HANDLERS: Mapping[str, Callable[[Run], Output]] = {
         ),
         _shell_hook,
     ),
+    "fuser": _fuser,
     "echo": _echo,
     "printf": _printf,
     "read": _read,

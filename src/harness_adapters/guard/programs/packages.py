@@ -313,6 +313,11 @@ def _package_settings(run: Run, verb: str, words: list[str]) -> None:
         run.add(Evades(run.name, "changes the package manager's proxy"))
     if verb == "config" and re.search(r"_auth|token|password", joined) and "get" in words:
         run.add(SeeksSecret(run.name, joined[:60]))
+    if run.name == "go" and verb == "env" and "-w" in run.args:
+        for arg in run.args:
+            name, assigned, value = arg.partition("=")
+            if assigned:
+                run.add(SetsEnv(run.name, name, value))
     if (verb == "config" and "set" in words) or (run.name == "go" and verb == "env" and "-w" in run.args):
         connect_urls(run, [run.args[-1].partition("=")[2] or run.args[-1]])
     for i, arg in enumerate(run.args):

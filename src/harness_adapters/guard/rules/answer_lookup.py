@@ -34,7 +34,8 @@ _HISTORY_FILE = re.compile(
     r"/\.git/(logs(/|$)|objects(/|$)|packed-refs$|refs/(remotes|tags)(/|$)|(FETCH|ORIG|MERGE)_HEAD$|lost-found)"
 )
 _INSTALLED = re.compile(
-    r"/\.m2/repository/(?:[^/]+/){1,8}?([^/]+)/v?\d[^/]*/[^/]*$|/(?:site-packages|dist-packages|node_modules|gems|registry/src/[^/]+|pkg/mod/[^/]+(?:/[^/]+)?)/([^/]+)"
+    r"/\.m2/repository/(?:[^/]+/){1,8}?([^/]+)/v?\d[^/]*/[^/]*$|/pkg/mod/(?:[^/@]+/){0,8}?([^/@]+)@v"
+    r"|/(?:site-packages|dist-packages|node_modules|gems|registry/src/[^/]+)/([^/]+)"
 )
 _INSTALLING = re.compile(r"\b(?:install|download|vendor|depend)", re.IGNORECASE)
 """The user speaks of packages to be fetched; else one that is put aside is taken for the task's own."""
@@ -111,7 +112,7 @@ def _copy_of_project(path: str, context: Context) -> str:
             return "the call uses another copy of the package that the task is about"
     for pattern in (_INSTALLED, _ARCHIVE):
         for match in pattern.finditer(path):
-            if is_project(_VERSION.sub("", match[1] or match[2]), context, named=False):
+            if is_project(_VERSION.sub("", next(filter(None, match.groups()))), context, named=False):
                 return "the call uses another copy of the package that the task is about"
     return ""
 

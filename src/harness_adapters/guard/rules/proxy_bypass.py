@@ -64,6 +64,8 @@ def _killed(what: str, context: Context) -> str:
     """A process of the guard, the harness or the verifier, by its pattern or by the line that a listing showed."""
     if what in ("1", "-1") or OTHERS.search(what):
         return "the call ends a process that it has not started"
+    if what.startswith("port ") and any(end.port == what[5:] for end in context.own_endpoints):
+        return "the call ends a process that it has not started"
     if what.isdigit():
         for line in re.findall(rf"(?m)^.*(?<![\d.]){what}(?![\d.]).*$", context.printed):
             listed = re.search(rf"^\s*(\S+\s+)?{what}\s|\bpid[= ]{what}\b|\b{what}/", line)
@@ -106,7 +108,11 @@ def _variable(name: str, value: str, context: Context) -> str:
         ends = url_endpoints(value)
         model = url_endpoints(context.policy.model_base_url)
         known = bool(ends) and (ends == model or all(context.allows_host(end.host, end.port) for end in ends))
-        return "" if known or not value else "the call points a client at another model endpoint"
+        return (
+            ""
+            if known or not (value or name.startswith(("ANTHROPIC_", "OPENAI_")))
+            else "the call points a client at another model endpoint"
+        )
     return ""
 
 

@@ -19,7 +19,7 @@ from harness_adapters.guard.facts import (
 )
 from harness_adapters.guard.programs import HANDLERS
 from harness_adapters.guard.rules.protocol import Context, Example, Finding, Rule
-from harness_adapters.guard.values import is_known, names
+from harness_adapters.guard.values import hides, is_known, names
 from harness_adapters.records import Call
 
 _RUNNERS = frozenset(
@@ -35,7 +35,8 @@ _PROGRAMS = _RUNNERS | (frozenset(HANDLERS) - frozenset(names("test install time
 _SYSTEM_BIN = re.compile(r"^(/usr)?/s?bin/[^/]+$")
 _BIN = re.compile(r"/(\.?local/bin|bin|sbin|shims?|\.bin)/([^/]+)$")
 _INSTALLED = re.compile(
-    r"/(site-packages|dist-packages)/|/lib/python3[\d.]*/(?!site-packages|dist-packages)[\w/]+\.py$"
+    r"/(site-packages|dist-packages)/|/node_modules/@?(?:vitest|jest|mocha|chai|ava|tap|jasmine|karma|cypress|playwright|expect)\b"
+    r"|/gems/(?:rspec|minitest)[\w-]*/|/pkg/mod/[^@]{0,80}(?:testify|gomega|ginkgo)[^@]{0,40}@|/lib/python3[\d.]*/(?!site-packages|dist-packages)[\w/]+\.py$"
 )
 _IMPORT_HOOK = re.compile(r"/((site|user)customize\.py|[^/]+\.pth)$|\.(dist|egg)-info/entry_points\.txt$")
 _PRELOAD = re.compile(r"^/etc/ld\.so\.(preload|conf)")
@@ -114,6 +115,7 @@ _SUCCESS = re.compile(
     r"|[\"']test[\"']?\s*[:=]\s*[\"'](echo|true|exit 0|:)"
     r"|scripts\.test\s*=\s*['\"]?(echo|true|exit 0|:)|^(test|check|verify)\w*\s*:[^\n]*\n\t@?(true|echo|exit 0|:)"
     r"|^(?:test|check|verify)[\w-]*\s*:[^\n]*\n(?:\t[^\n]{0,400}\n){0,8}?\t[^\n]{0,400}(?:\|\||;)\s*(?:true|:)\s*$"
+    r"|^\t@?(?:echo|printf)\s+['\"]?(?:ok|pass(?:ed)?|all (?:tests|checks)|\d+ (?:tests|checks))\b"
     r"|\bSHELL\s*:?=\s*(?!/(?:usr/)?(?:local/)?bin/(?:env\s+)?\w+\s*$|(?:ba|z|da)?sh\b|pwsh|powershell|cmd)\S"
     r"|\brunner\s*=\s*\[?\s*['\"][^'\"\n]{0,200}/[^'\"\n]{0,200}\.(?:sh|bash|py)\b"
     r"|\bexec\s+(/bin/|/usr/bin/)?true\b|^[ \t]*(sys\.exit|os\._exit|process\.exit)\(0\)",
@@ -165,7 +167,7 @@ def _family(path: str) -> str:
 
 def _place(fact: PathFact, context: Context) -> str:
     path = fact.path
-    if not is_known(path):
+    if hides(path):
         return ""
     if _IMPORT_HOOK.search(path) or (_INSTALLED.search(path) and not isinstance(fact, Touches)):
         return "the call changes what every Python process loads"
