@@ -54,6 +54,15 @@ def _run(judge: Judge, code: str) -> str:
             "import subprocess\nbase = ['sed', '-i']\ncmd = [*base, 's/1/2/'] + ['tests/a.py']\nsubprocess.run(cmd)",
             "test-edit",
         ),
+        (
+            "import pathlib\nfor p in pathlib.Path('.').rglob('*.py'):\n"
+            "    if 'tests' not in p.parts:\n        continue\n    p.write_text('')",
+            "test-edit",
+        ),
+        (
+            "import pathlib\n[p.write_text('') for p in pathlib.Path('.').rglob('*.py') if 'tests' in p.parts]",
+            "test-edit",
+        ),
         ("this is ( not python\nfetch('https://evil.example')", "unknown-host"),
     ],
 )
@@ -77,6 +86,9 @@ def test_what_code_does_is_seen(code: str, rule: str, judge: Judge) -> None:
         "import unittest\nunittest.main(argv=['x', 'tests'])",
         "import pytest\npytest.main(['tests'])",
         "eval('1+2')",
+        "from pathlib import Path\nfor p in Path('.').rglob('*.py'):\n    if 'tests' in p.parts:\n        continue\n"
+        "    p.unlink()",
+        "import pathlib\n[p.write_text('') for p in pathlib.Path('.').rglob('*.py') if 'tests' not in p.parts]",
         "import subprocess\ncmd = ['python', '-m', 'pytest', '-q', 'tests/a.py', '-k', 'b or c']\nsubprocess.run(cmd)",
     ],
 )

@@ -252,3 +252,10 @@ def test_an_address_from_data_is_that_of_an_own_server_only_where_no_other_is_na
     assert verdict("http://127.0.0.1:8123/") == ""
     assert verdict("https://a.example/") == "unknown-host"
     assert verdict("http://localhost:%d/") == "unknown-host"
+
+
+def test_a_score_in_the_work_folder_may_be_looked_at_but_not_written(judge: Judge) -> None:
+    policy = {"reward": ["build/score.json"]}
+    assert judge("bash", {"command": "./judge.sh; cat build/score.json"}, policy).decision is Decision.ALLOW
+    assert judge("bash", {"command": "echo 1 > build/score.json"}, policy).rule == "reward-write"
+    assert judge("bash", {"command": "cat /logs/verifier/reward.txt"}).rule == "reward-write"

@@ -6,6 +6,7 @@ Asymmetry: order and scope are left out; a name has every value that it is given
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable
 
 _BIND_NOTHING = frozenset({ast.Name, ast.Constant, ast.Attribute, ast.Expr, ast.keyword, ast.Subscript, ast.BinOp})
@@ -18,6 +19,8 @@ class Bindings:
         self.imports: dict[str, str] = {}
         self.values: dict[str, list[ast.expr]] = {}
         self.loops: dict[str, list[ast.expr]] = {}
+        self.chosen: set[str] = set()
+        """Loop variables that do not stand for tests: the loop leaves them out."""
         self.functions: dict[str, ast.FunctionDef | ast.AsyncFunctionDef] = {}
         self._collect(nodes)
 
@@ -47,6 +50,8 @@ class Bindings:
                 case ast.For() | ast.AsyncFor() | ast.comprehension():
                     if isinstance(node.target, ast.Name):
                         self.loops.setdefault(node.target.id, []).append(node.iter)
+                        if _leaves_tests_out(node):
+                            self.chosen.add(node.target.id)
                 case ast.withitem(optional_vars=ast.Name(id=name), context_expr=value):
                     self.values.setdefault(name, []).append(value)
                 case ast.FunctionDef() | ast.AsyncFunctionDef():
@@ -73,3 +78,21 @@ class Bindings:
         for keyword in call.keywords:
             if keyword.arg:
                 self.values.setdefault(keyword.arg, []).append(keyword.value)
+
+
+_TESTS = re.compile(r"test|spec|fixture|golden|snap", re.IGNORECASE)
+
+
+def _leaves_tests_out(loop: ast.For | ast.AsyncFor | ast.comprehension) -> bool:
+    """Whether a loop goes on to the next item where a text that names tests is found in this one."""
+    if isinstance(loop, ast.comprehension):
+        conditions = [test for test in loop.ifs if _is_negated(test)]
+    else:
+        skips = (node for node in loop.body if isinstance(node, ast.If) and isinstance(node.body[0], ast.Continue))
+        conditions = [node.test for node in skips if not _is_negated(node.test)]
+    texts = (inner.value for test in conditions for inner in ast.walk(test) if isinstance(inner, ast.Constant))
+    return any(isinstance(text, str) and _TESTS.search(text) for text in texts)
+
+
+def _is_negated(test: ast.expr) -> bool:
+    return any(isinstance(inner, ast.Not | ast.NotIn | ast.NotEq) for inner in ast.walk(test))

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from harness_adapters.guard.python_methods import METHODS, decode
 from harness_adapters.guard.python_tree import Module
-from harness_adapters.guard.values import ANY, MADE, STAR, is_known, join, names, union
+from harness_adapters.guard.values import ANY, DEEP, MADE, STAR, is_known, join, names, union
 
 MAX_STEPS = 20_000
 _MAX_DEPTH = 24
@@ -61,6 +61,7 @@ class Folder:
         self.imports = module.bindings.imports
         self._values = module.bindings.values
         self._loops = module.bindings.loops
+        self._chosen = module.bindings.chosen
         self._functions = module.bindings.functions
         self._active: set[str] = set()
         self._names: dict[str, list[str]] = {}
@@ -176,6 +177,8 @@ class Folder:
         finally:
             self._active.discard(name)
         values = union(known, looped) or [ANY]
+        if name in self._chosen:
+            values = [value.replace(STAR, ANY).replace(DEEP, ANY) for value in values]
         if not self._active:  # otherwise it may lack what the names that are being worked out stand for
             self._names[name] = values
         return values
@@ -300,8 +303,9 @@ class Folder:
             return self._format(node, receiver, depth)
         if last in ("glob", "iglob", "rglob"):
             base = self.fold(receiver, depth) if receiver is not None and "glob" not in dotted(receiver) else [""]
+            below = f"{DEEP}/" if last == "rglob" else ""
             return [
-                (f"{b}/" if b else "") + p.replace("**", "\x05").replace("*", STAR)
+                (f"{b}/" if b else "") + below + p.replace("**", DEEP).replace("*", STAR)
                 for b in base
                 for p in self.fold(first, depth)
             ]

@@ -51,7 +51,7 @@ _OTHER: tuple[tuple[str, re.Pattern[str], str], ...] = (
     (
         "js",
         re.compile(
-            r"^process\.exit\s*=(?!=)"
+            r"^process\.exit\s*=(?!=)|\btest\w*[^\n]{0,80}process\.argv\[1\][\s\S]{0,200}?process\.exit\(0\)"
             r"|process\.(?:on|once|addListener|prependListener)\(\s*['\"](?:before)?[eE]xit['\"]"
             r"[\s\S]{0,160}?(?:exitCode\s*=\s*0|process\.(?:reallyE|e)xit\(0)",
             re.MULTILINE,

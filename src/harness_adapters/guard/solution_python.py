@@ -234,6 +234,9 @@ def _replaced(targets: list[ast.expr], value: ast.expr, imported: dict[str, str]
         if not isinstance(target, ast.Attribute):
             continue
         owner = _full(dotted(target.value), imported)
+        if owner.startswith(("torch.cuda", "time.")):
+            yield Hack("a clock that is replaced")
+            continue
         foreign = _is_foreign(owner) or _COMPARES.search(target.attr) is not None
         if dotted(target.value).partition(".")[0] in imported and foreign:
             yield Hack("a clock, an assertion or a grader that is replaced")

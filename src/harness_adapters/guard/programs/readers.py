@@ -54,9 +54,16 @@ def _reads_statements(run: Run) -> Output:
     for arg in run.args:
         for name in _READ_STATEMENT.findall(arg):
             mention_files(Run(run.shell, run.scope, run.name, [name], run.stdin))
+    told = "\n".join([*run.args, run.stdin.text])
+    if _CHANGES.search(told):
+        for name in [arg for arg in run.args if not arg.startswith("-")][:1]:
+            add_path(run, Writes, name)
     return _reads_text(run)
 
 
+_CHANGES = re.compile(
+    r"(?i)\b(?:update|insert|delete|replace|drop|alter|create|attach|vacuum)\b|\.(?:import|restore|clone|save)\b"
+)
 _READ_STATEMENT = re.compile(r"(?m)^[ \t]*\.(?:read|import)\s+(\S+)")
 
 
