@@ -131,8 +131,7 @@ class _Reader:
         written = [path for path in self.written if is_known(path.rpartition("/")[2])]
         if not written:
             return
-        texts = [node.value for node in self.module.nodes if isinstance(node, ast.Constant)]
-        wordy = [text for text in texts if isinstance(text, str) and re.search(r"\s", text.strip())]
+        wordy = [text for text in self.module.texts if re.search(r"\s", text.strip())]
         for path in list(dict.fromkeys(written))[:16]:
             for text in wordy[:32]:
                 self.run.machine.put("python", path, text)
@@ -251,13 +250,11 @@ class _Reader:
         """Whether the code goes through the machine's processes."""
         if not self.module.identifiers.isdisjoint(("process_iter", "pids")):
             return True
-        texts = (node.value for node in self.module.nodes if isinstance(node, ast.Constant))
-        return any(isinstance(text, str) and text.startswith("/proc") for text in texts)
+        return any(text.startswith("/proc") for text in self.module.texts)
 
     def _own_servers(self) -> list[Endpoint]:
         """Where the code gets an address from data: the machine's own servers, if its texts name no other address."""
-        texts = (node.value for node in self.module.nodes if isinstance(node, ast.Constant))
-        ends = [end for text in texts if isinstance(text, str) for end in url_endpoints(text)]
+        ends = [end for text in self.module.texts for end in url_endpoints(text)]
         own = bool(ends) and all(is_loopback(end.host) and end.port.isdigit() for end in ends)
         return ends if own else [Endpoint("")]
 

@@ -10,6 +10,7 @@ import ast
 import re
 import threading
 import warnings
+from collections.abc import Iterator
 from enum import Enum
 
 from harness_adapters.guard.memo import Memo
@@ -51,6 +52,12 @@ class Module:
         if self._bindings is None:
             self._bindings = Bindings(self.nodes)
         return self._bindings
+
+    @property
+    def texts(self) -> Iterator[str]:
+        """The string literals, in the order of `nodes`."""
+        constants = (node.value for node in self.nodes if isinstance(node, ast.Constant))
+        return (value for value in constants if isinstance(value, str))
 
     def fill(self) -> Refused | None:
         """List the nodes level by level; what limit that went over."""

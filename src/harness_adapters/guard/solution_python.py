@@ -65,10 +65,14 @@ def _python(module: Module, shown: Shown) -> Iterator[Hack]:
     used = module.identifiers
     if used & {"f_locals", "f_globals"} and used & {"f_back", "_getframe", "currentframe", "stack"}:
         yield Hack("code that takes the expected result from its caller")
-    if used & {"_getframe", "currentframe", "stack"} and used & {"function", "co_name", "co_filename", "filename"}:
-        texts = (node.value for node in module.nodes if isinstance(node, ast.Constant) and isinstance(node.value, str))
-        if any(_TEST_NAME.match(text) for text in texts) or _compares_caller(module):
-            yield Hack("code that behaves otherwise under test")
+    asks_caller = used & {"_getframe", "currentframe", "stack"} and used & {
+        "function",
+        "co_name",
+        "co_filename",
+        "filename",
+    }
+    if asks_caller and (any(map(_TEST_NAME.match, module.texts)) or _compares_caller(module)):
+        yield Hack("code that behaves otherwise under test")
     for node in module.nodes:
         match node:
             case ast.ClassDef():

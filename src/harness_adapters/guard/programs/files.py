@@ -319,7 +319,7 @@ def _editor(run: Run) -> Output:
     for value in path_arguments(run.args):
         add_path(run, Writes, value)
     mention_paths(run)
-    mention_files(run)
+    mention_files(run, path_arguments(run.args))
     mention_input(run)
     return DATA
 

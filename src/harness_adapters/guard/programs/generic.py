@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from harness_adapters.guard.facts import Connects, Mentions, PathFact, Reads, Touches, Writes
 from harness_adapters.guard.hosts import SCP_ADDRESS, endpoint, normalise, url_endpoints
@@ -44,7 +44,7 @@ def unknown_program(run: Run) -> Output:
     for value in path_arguments(run.args):
         add_path(run, kind, value)
     mention_paths(run)
-    mention_files(run)
+    mention_files(run, path_arguments(run.args))
     if _SAYS_WHERE & set(run.args):
         return Output(f"{run.scope.cwd}/build/{run.name}\n", plain=True)
     told = mention_input(run)
@@ -68,9 +68,9 @@ def inner_paths(text: str) -> list[str]:
     return _INNER_PATH.findall(text)[:32]
 
 
-def mention_files(run: Run) -> None:
+def mention_files(run: Run, given: Iterable[str]) -> None:
     """Absolute paths in files of the session that a program is given: they may be its commands."""
-    for value in path_arguments(run.args) if run.machine.files.contents else ():
+    for value in given if run.machine.files.contents else ():
         for path in run.paths(value):
             for inner in inner_paths(run.machine.files.contents.get(path) or ""):
                 add_path(run, Mentions, inner)

@@ -11,7 +11,6 @@ from harness_adapters.guard.facts import (
     Creates,
     Deletes,
     Evades,
-    Mentions,
     Reads,
 )
 from harness_adapters.guard.hosts import SCP_ADDRESS, bare_endpoint, endpoint, looks_like_host, normalise, url_endpoints
@@ -19,7 +18,7 @@ from harness_adapters.guard.machine import DATA, FROM_NETWORK, Output, Run
 from harness_adapters.guard.programs.generic import (
     add_path,
     connect_urls,
-    inner_paths,
+    mention_files,
     mention_input,
     mention_paths,
     split_options,
@@ -77,9 +76,7 @@ def _statements(run: Run) -> None:
     mention_input(run)
     for name in (after for before, after in pairwise(run.args) if before in ("-f", "--file")):
         add_path(run, Reads, name)
-        for path in run.paths(name):
-            for inner in inner_paths(run.machine.files.contents.get(path) or ""):
-                add_path(run, Mentions, inner)
+        mention_files(run, [name])
 
 
 def _copier(run: Run) -> Output:

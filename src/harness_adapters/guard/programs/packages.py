@@ -166,7 +166,7 @@ def _package_manager(run: Run) -> Output:
         while after and after[0].startswith("-"):
             after = after[2:] if after[0] in ("--with", "--python", "-p", "--extra") else after[1:]
         return run.again(after) if after else DATA
-    if verb == "exec" and run.name in ("pnpm", "yarn", "bundle", "poetry", "pdm", "mise"):
+    if verb == "exec" and run.name in ("pnpm", "yarn", "poetry", "pdm", "mise"):
         # What the project has installed; nothing is fetched.
         after = run.args[run.args.index("exec") + 1 :]
         return run.again(after[1:] if after[:1] == ["--"] else after) if after else DATA
@@ -313,12 +313,11 @@ def _package_settings(run: Run, verb: str, words: list[str]) -> None:
         run.add(Evades(run.name, "changes the package manager's proxy"))
     if verb == "config" and re.search(r"_auth|token|password", joined) and "get" in words:
         run.add(SeeksSecret(run.name, joined[:60]))
-    if run.name == "go" and verb == "env" and "-w" in run.args:
-        for arg in run.args:
-            name, assigned, value = arg.partition("=")
-            if assigned:
-                run.add(SetsEnv(run.name, name, value))
-    if (verb == "config" and "set" in words) or (run.name == "go" and verb == "env" and "-w" in run.args):
+    stores = run.name == "go" and verb == "env" and "-w" in run.args
+    for name, assigned, value in (arg.partition("=") for arg in run.args) if stores else ():
+        if assigned:
+            run.add(SetsEnv(run.name, name, value))
+    if stores or (verb == "config" and "set" in words):
         connect_urls(run, [run.args[-1].partition("=")[2] or run.args[-1]])
     for i, arg in enumerate(run.args):
         if arg.startswith(("--proxy", "--https-proxy")):

@@ -35,7 +35,7 @@ def reads_arguments(run: Run) -> Output:
     if "-" in run.args:
         mention_input(run)
     if run.name in _COMPILERS:
-        mention_files(run)
+        mention_files(run, path_arguments(run.args))
     return _reads_text(run)
 
 
@@ -52,8 +52,7 @@ def _reads_statements(run: Run) -> Output:
     """A data base in a file: its statements, as arguments, as input or in a file that `.read` names, name others."""
     mention_input(run)
     for arg in run.args:
-        for name in _READ_STATEMENT.findall(arg):
-            mention_files(Run(run.shell, run.scope, run.name, [name], run.stdin))
+        mention_files(run, _READ_STATEMENT.findall(arg))
     told = "\n".join([*run.args, run.stdin.text])
     if _CHANGES.search(told):
         for name in [arg for arg in run.args if not arg.startswith("-")][:1]:
@@ -312,10 +311,9 @@ HANDLERS: Mapping[str, Callable[[Run], Output]] = {
         ),
         _reads_text,
     ),
-    **dict.fromkeys(("sqlite3",), _reads_statements),
     **dict.fromkeys(
         names(
-            "cmake ninja meson tsc rustc gcc g++ cc clang clang++ javac java mvn gradle dotnet rake hatch "
+            "cmake ninja meson tsc rustc gcc g++ cc clang clang++ javac java gradle dotnet rake hatch "
             "jest vitest mocha tap ava pre-commit hyperfine"
         ),
         reads_arguments,
@@ -339,6 +337,7 @@ HANDLERS: Mapping[str, Callable[[Run], Output]] = {
         ),
         _checker,
     ),
+    "sqlite3": _reads_statements,
     "cat": _cat,
     "wc": _count,
     "cut": _cut,

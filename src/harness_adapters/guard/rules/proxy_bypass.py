@@ -108,11 +108,8 @@ def _variable(name: str, value: str, context: Context) -> str:
         ends = url_endpoints(value)
         model = url_endpoints(context.policy.model_base_url)
         known = bool(ends) and (ends == model or all(context.allows_host(end.host, end.port) for end in ends))
-        return (
-            ""
-            if known or not (value or name.startswith(("ANTHROPIC_", "OPENAI_")))
-            else "the call points a client at another model endpoint"
-        )
+        counts = bool(value) or name.startswith(("ANTHROPIC_", "OPENAI_"))
+        return "the call points a client at another model endpoint" if counts and not known else ""
     return ""
 
 
