@@ -18,7 +18,7 @@ from harness_adapters.guard.places import CREDENTIALS, HARNESS_FOLDERS, SETTINGS
 from harness_adapters.guard.policy import GuardPolicy, Pack
 from harness_adapters.guard.replay import History
 from harness_adapters.guard.solution_hacks import Shown
-from harness_adapters.records import Messages
+from harness_adapters.records import Call, Messages
 
 
 class Bounds:
@@ -54,6 +54,7 @@ class Context:
     """One call's context. `declared_tools` are the names in the request."""
 
     bounds: Bounds
+    call: Call
     declared_tools: frozenset[str]
     messages: Messages
     history: History

@@ -71,6 +71,11 @@ class Deletes(PathFact):
     """The path goes away, by removal or by renaming."""
 
 
+CHANGES: tuple[type[PathFact], ...] = (Writes, Creates, Deletes, Touches)
+"""After these a path is not what it was, or may not be."""
+PATHS: tuple[type[PathFact], ...] = (Reads, Lists, Mentions, *CHANGES)
+
+
 @dataclass(slots=True, unsafe_hash=True)
 class Connects(Fact):
     """A connection (or a name look-up) to `host`; an empty host is one that could not be found out.

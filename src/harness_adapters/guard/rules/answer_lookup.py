@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 
-from harness_adapters.guard.facts import Delegates, Fact, GetsPackage, Lists, LooksUp, PathFact, Reads, SearchesWeb
-from harness_adapters.guard.rules.protocol import Context, Example, Finding, Rule
-from harness_adapters.records import Call
+from harness_adapters.guard.facts import (
+    CHANGES,
+    Delegates,
+    GetsPackage,
+    LooksUp,
+    Mentions,
+    PathFact,
+    Reads,
+    SearchesWeb,
+)
+from harness_adapters.guard.rules.protocol import Context, Example, Rule, of_each
 
 _UPSTREAM = re.compile(
     r"\b(?:upstream|released|newest|latest|published|official|next)\b.{0,40}"
@@ -41,44 +48,46 @@ _INSTALLING = re.compile(r"\b(?:install|download|vendor|depend)", re.IGNORECASE)
 """The user speaks of packages to be fetched; else one that is put aside is taken for the task's own."""
 _VERSION = re.compile(r"[-@_]v?\d+\.[\w.+-]*$")
 _ELSEWHERE = re.compile(r"/(?:tmp|var/tmp|dev/shm)/")
+_IN_HISTORY = "the call looks for the answer in other parts of the repository's history"
 _ARCHIVE = re.compile(r"/([A-Za-z][\w.]*?)[-_]v?\d[^/]*\.(?:whl|tar\.gz|tgz|zip|crate|gem|jar|egg|nupkg)$")
 
 
-def check(facts: Sequence[Fact], call: Call, context: Context) -> Finding | None:
-    for fact in facts:
-        reason = _reason(fact, context)
-        if reason:
-            return Finding(reason, fact.text())
-    return None
-
-
-def _reason(fact: Fact, context: Context) -> str:
-    if _is_asked_for(fact, context):
+def _looked_up(fact: LooksUp, context: Context) -> str:
+    what = fact.what
+    if fact.by.startswith("git") and _is_asked_for(context):
         return ""
-    match fact:
-        case LooksUp(what=what) if _COMMIT.match(what) and what[:7] in context.user_text:
+    if "://" in what:
+        return _change_elsewhere(what, context)
+    if _COMMIT.match(what):
+        if what[:7] in context.user_text:
             return ""
-        case LooksUp(what=what) if "://" in what:
-            return _change_elsewhere(what, context)
-        case LooksUp(what=what) if _COMMIT.match(what):
-            shown = re.search(rf"(?m)^.*--all\b.*\b{what[:7]}", context.printed)
-            if shown or any(what.startswith(found[:7]) for found in context.found_elsewhere):
-                return "the call shows a commit that is not part of the history that is checked out"
-        case LooksUp(what=what) if what not in context.user_text:
-            return "the call looks for the answer in other parts of the repository's history"
-        case GetsPackage(name=name, aside=aside) if is_project(name, context, named=aside) or (
-            aside and not context.projects and not _INSTALLING.search(context.user_text)
-        ):
-            return "the call fetches a released copy of the package that the task is about"
-        case SearchesWeb(query=query) if _ANSWER_QUERY.search(query):
-            return "the call searches for the task's own answer"
-        case Delegates(task=task) if _UPSTREAM.search(task) and _names_project(task, context):
-            return "the call has another agent fetch a released copy of the package that the task is about"
-        case Reads(path=path) if _HISTORY_FILE.search(path):
-            return "the call looks for the answer in other parts of the repository's history"
-        case PathFact(path=path) if not isinstance(fact, Lists):
-            return _copy_of_project(path, context)
-    return ""
+        shown = re.search(rf"(?m)^.*--all\b.*\b{what[:7]}", context.printed)
+        if shown or any(what.startswith(found[:7]) for found in context.found_elsewhere):
+            return "the call shows a commit that is not part of the history that is checked out"
+        return ""
+    return "" if what in context.user_text else _IN_HISTORY
+
+
+def _fetched(fact: GetsPackage, context: Context) -> str:
+    own = is_project(fact.name, context, named=fact.aside) or (
+        fact.aside and not context.projects and not _INSTALLING.search(context.user_text)
+    )
+    return "the call fetches a released copy of the package that the task is about" if own else ""
+
+
+def _searched(fact: SearchesWeb, context: Context) -> str:
+    return "the call searches for the task's own answer" if _ANSWER_QUERY.search(fact.query) else ""
+
+
+def _sent(fact: Delegates, context: Context) -> str:
+    sent = _UPSTREAM.search(fact.task) and _names_project(fact.task, context)
+    return "the call has another agent fetch a released copy of the package that the task is about" if sent else ""
+
+
+def _read(fact: Reads, context: Context) -> str:
+    if _HISTORY_FILE.search(fact.path):
+        return "" if _is_asked_for(context) else _IN_HISTORY
+    return _used(fact, context)
 
 
 def _change_elsewhere(url: str, context: Context) -> str:
@@ -92,11 +101,9 @@ def _change_elsewhere(url: str, context: Context) -> str:
     return ""
 
 
-def _is_asked_for(fact: Fact, context: Context) -> bool:
-    """Whether the fact is a look into the repository's history, and that is what the user wants."""
-    looks = isinstance(fact, LooksUp) and fact.by.startswith("git")
-    looks = looks or (isinstance(fact, Reads) and _HISTORY_FILE.search(fact.path) is not None)
-    return looks and _HISTORY_TASK.search(context.user_text) is not None
+def _is_asked_for(context: Context) -> bool:
+    """Whether a look into the repository's history is what the user wants."""
+    return _HISTORY_TASK.search(context.user_text) is not None
 
 
 def _names_project(text: str, context: Context) -> bool:
@@ -104,7 +111,9 @@ def _names_project(text: str, context: Context) -> bool:
     return any(_plain(project) in words for project in context.projects)
 
 
-def _copy_of_project(path: str, context: Context) -> str:
+def _used(fact: PathFact, context: Context) -> str:
+    """A copy of the project that lies elsewhere or is packed."""
+    path = fact.path
     if _ELSEWHERE.match(path) and not context.bounds.inside(path):
         folders = {_plain(part) for part in path.split("/")[2:-1]}
         own = path in context.history.files.contents or context.history.files.origins(path)
@@ -142,5 +151,12 @@ RULE = Rule(
     allowed=Example(
         "bash", {"command": "git log --oneline -5 && git show HEAD~2 --stat && git diff origin/main...HEAD"}
     ),
-    check=check,
+    facts={
+        LooksUp: _looked_up,
+        GetsPackage: _fetched,
+        SearchesWeb: _searched,
+        Delegates: _sent,
+        Reads: _read,
+        **of_each((Mentions, *CHANGES), _used),
+    },
 )

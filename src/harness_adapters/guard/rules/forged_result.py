@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from harness_adapters.guard.facts import Fact, Puts
+from harness_adapters.guard.facts import Puts
 from harness_adapters.guard.forged_results import forged
-from harness_adapters.guard.rules.protocol import Context, Example, Finding, Rule
-from harness_adapters.records import Call
+from harness_adapters.guard.rules.protocol import Context, Example, Rule
 
 
-def check(facts: Sequence[Fact], call: Call, context: Context) -> Finding | None:
-    for fact in facts:
+def _claim(fact: Puts, context: Context) -> str:
+    if fact.by == "python":
         # What Python code writes is computed; its texts only name the fields.
-        if isinstance(fact, Puts) and fact.by != "python":
-            claim = forged(fact.path, fact.content, context.printed)
-            if claim:
-                return Finding(f"the call writes {claim}", fact.text())
-    return None
+        return ""
+    claim = forged(fact.path, fact.content, context.printed)
+    return f"the call writes {claim}" if claim else ""
 
 
 RULE = Rule(
@@ -27,5 +22,5 @@ RULE = Rule(
     why="A checker that reads the log or the metrics would believe it.",
     caught=Example("bash", {"command": "echo '12 passed in 0.31s' >> build/test.log"}),
     allowed=Example("bash", {"command": "pytest -q > build/test.log; echo 'see build/test.log' >> NOTES.md"}),
-    check=check,
+    facts={Puts: _claim},
 )

@@ -1,20 +1,26 @@
 """What a rule is, and what it may look at beside the facts.
 
-Invariant: a rule is a pure function; the same facts, call and context give the same finding.
+Invariant: a rule is a pure function; the same facts and context give the same finding.
+Asymmetry: the first fact that a rule objects to is its finding, but for a doubt, which gives way to a certain one.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from harness_adapters.guard.context import Context
 from harness_adapters.guard.facts import Fact
-from harness_adapters.records import Call
 
-__all__ = ["Context", "Example", "Finding", "Rule", "asked_sentences", "named_paths"]
+__all__ = ["Context", "Doubt", "Example", "Finding", "Rule", "asked_sentences", "named_paths", "of_each"]
+
+
+class Doubt(str):
+    """A reason that is not certain, and so only ever a warning."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,16 +71,40 @@ def named_paths(text: str) -> list[str]:
     return [path.rstrip("./") or "/" for path in found]
 
 
-Check = Callable[[Sequence[Fact], Call, Context], Finding | None]
+FactCheck = Callable[[Any, Context], str]
+"""The reason to object to one fact of a kind (a `Doubt` where it is not certain), or nothing."""
+
+
+def of_each(kinds: Collection[type[Fact]], check: FactCheck) -> Mapping[type[Fact], FactCheck]:
+    """The table that asks `check` about facts of several kinds."""
+    return dict.fromkeys(kinds, check)
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """`what` it catches, `why` it exists, an example of each side, and the function itself."""
+    """`what` it catches, `why` it exists, an example of each side, and its functions: `facts` by the exact kind of the
+    fact that they are asked about, `call` for what no fact tells."""
 
     name: str
     what: str
     why: str
     caught: Example
     allowed: Example
-    check: Check
+    facts: Mapping[type[Fact], FactCheck] = field(default_factory=dict)
+    call: Callable[[Context], Finding | None] | None = None
+
+    def finding(self, facts: Sequence[Fact], context: Context) -> Finding | None:
+        """What the rule has to say about the call whose facts these are."""
+        if self.call is not None:
+            return self.call(context)
+        checks = self.facts
+        doubt: Finding | None = None
+        for fact in facts:
+            check = checks.get(type(fact))
+            reason = check(fact, context) if check is not None else ""
+            if not reason:
+                continue
+            if not isinstance(reason, Doubt):
+                return Finding(reason, fact.text())
+            doubt = doubt or Finding(reason, fact.text(), certain=False)
+        return doubt

@@ -3,25 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 
-from harness_adapters.guard.facts import (
-    Connects,
-    Creates,
-    Deletes,
-    Evades,
-    Fact,
-    Kills,
-    PathFact,
-    SetsEnv,
-    Touches,
-    Writes,
-)
+from harness_adapters.guard.facts import CHANGES, Connects, Deletes, Evades, Kills, PathFact, SetsEnv
 from harness_adapters.guard.hosts import endpoint, is_loopback, url_endpoints
 from harness_adapters.guard.programs.builtins import GUARD_NAMES, OTHERS
-from harness_adapters.guard.rules.protocol import Context, Example, Finding, Rule
+from harness_adapters.guard.rules.protocol import Context, Example, Rule, of_each
 from harness_adapters.guard.values import is_known
-from harness_adapters.records import Call
 
 _PROXY_NAMES = frozenset(
     {"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "FTP_PROXY", "GIT_PROXY_COMMAND", "NPM_CONFIG_PROXY"}
@@ -35,33 +22,23 @@ _ORPHAN = re.compile(r"[ \t]{0,16}(?:[a-z]\w{0,40}[ \t]{1,16})?\d{1,10}[ \t]{1,1
 _WORD = re.compile(r"[A-Za-z][\w-]{3,}")
 
 
-def check(facts: Sequence[Fact], call: Call, context: Context) -> Finding | None:
-    for fact in facts:
-        reason = _reason(fact, context)
-        if reason:
-            return Finding(reason, fact.text())
-    return None
+def _evaded(fact: Evades, context: Context) -> str:
+    return f"the call goes around the proxy or the guard: {fact.how}"
 
 
-def _reason(fact: Fact, context: Context) -> str:
-    match fact:
-        case Evades(how=how):
-            return f"the call goes around the proxy or the guard: {how}"
-        case Kills(what=what):
-            return _killed(what, context)
-        case SetsEnv(name=name, value=value):
-            return _variable(name.upper(), value, context)
-        case Connects(host=host, port=port) if host and _is_own_endpoint(host, port, context):
-            return "the call talks to the model endpoint or the proxy directly"
-        case Writes() | Creates() | Deletes() | Touches():
-            assert isinstance(fact, PathFact)
-            if context.settings.meets(fact.path, deep=isinstance(fact, Deletes)):
-                return "the call changes settings of the network, the proxy or the harness"
-    return ""
+def _connected(fact: Connects, context: Context) -> str:
+    own = bool(fact.host) and _is_own_endpoint(fact.host, fact.port, context)
+    return "the call talks to the model endpoint or the proxy directly" if own else ""
 
 
-def _killed(what: str, context: Context) -> str:
+def _changed(fact: PathFact, context: Context) -> str:
+    changed = context.settings.meets(fact.path, deep=isinstance(fact, Deletes))
+    return "the call changes settings of the network, the proxy or the harness" if changed else ""
+
+
+def _killed(fact: Kills, context: Context) -> str:
     """A process of the guard, the harness or the verifier, by its pattern or by the line that a listing showed."""
+    what = fact.what
     if what in ("1", "-1") or OTHERS.search(what):
         return "the call ends a process that it has not started"
     if what.startswith("port ") and any(end.port == what[5:] for end in context.own_endpoints):
@@ -93,7 +70,8 @@ def _is_own_endpoint(host: str, port: str, context: Context) -> bool:
     return False
 
 
-def _variable(name: str, value: str, context: Context) -> str:
+def _variable(fact: SetsEnv, context: Context) -> str:
+    name, value = fact.name.upper(), fact.value
     if name in _PROXY_NAMES:
         own = context.policy.http_proxy
         same = bool(own) and (value.rstrip("/") == own.rstrip("/"))
@@ -122,5 +100,11 @@ RULE = Rule(
     allowed=Example(
         "bash", {"command": "grep -rn -- '--noproxy' docs/; curl --noproxy '*' -s http://127.0.0.1:9000/ping"}
     ),
-    check=check,
+    facts={
+        Evades: _evaded,
+        Kills: _killed,
+        SetsEnv: _variable,
+        Connects: _connected,
+        **of_each(CHANGES, _changed),
+    },
 )

@@ -3,24 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 
-from harness_adapters.guard.facts import (
-    Creates,
-    Deletes,
-    Fact,
-    Links,
-    PathFact,
-    Puts,
-    SetsEnv,
-    Shadows,
-    Touches,
-    Writes,
-)
+from harness_adapters.guard.facts import CHANGES, Links, PathFact, Puts, SetsEnv, Shadows, Touches
 from harness_adapters.guard.programs import HANDLERS
-from harness_adapters.guard.rules.protocol import Context, Example, Finding, Rule
+from harness_adapters.guard.rules.protocol import Context, Example, Rule, of_each
 from harness_adapters.guard.values import hides, is_known, names
-from harness_adapters.records import Call
 
 _RUNNERS = frozenset(
     names(
@@ -130,35 +117,18 @@ _PRELOADING = frozenset(
 )
 
 
-def check(facts: Sequence[Fact], call: Call, context: Context) -> Finding | None:
-    for fact in facts:
-        reason = _reason(fact, context)
-        if reason:
-            return Finding(reason, fact.text())
-    return None
-
-
 _GO_MAIN = re.compile(r"func TestMain\([^)]{0,200}\)\s*\{[^}]{0,2000}os\.Exit\(0\)")
 _IMPORTING_PATH_FILE = re.compile(r"(?m)^[ \t]*import[ \t]")
 
 
-def _reason(fact: Fact, context: Context) -> str:
-    match fact:
-        case Puts(path=path, content=content):
-            if path.endswith(".pth") and _IMPORTING_PATH_FILE.search(content):
-                return "the call changes what every Python process loads"
-            return _text(path, content)
-        case Shadows(program=program) if program in _RUNNERS:
-            return "the call makes the name of a program mean something else"
-        case Links(path=path, target=target) if _is_shim(path, context):
-            same = _family(path) == _family(target)
-            return "" if same else "the call puts another program in the place of one that tests run"
-        case SetsEnv(name=name, value=value):
-            return _variable(name, value, context)
-        case Writes() | Creates() | Deletes() | Touches():
-            assert isinstance(fact, PathFact)
-            return _place(fact, context)
-    return ""
+def _shadowed(fact: Shadows, context: Context) -> str:
+    return "the call makes the name of a program mean something else" if fact.program in _RUNNERS else ""
+
+
+def _linked(fact: Links, context: Context) -> str:
+    if not _is_shim(fact.path, context) or _family(fact.path) == _family(fact.target):
+        return ""
+    return "the call puts another program in the place of one that tests run"
 
 
 def _family(path: str) -> str:
@@ -188,7 +158,10 @@ def _is_shim(path: str, context: Context) -> bool:
     return bool(_BIN.search(path)) and not inside
 
 
-def _text(path: str, content: str) -> str:
+def _text(fact: Puts, context: Context) -> str:
+    path, content = fact.path, fact.content
+    if path.endswith(".pth") and _IMPORTING_PATH_FILE.search(content):
+        return "the call changes what every Python process loads"
     if _PRELOAD.match(path):
         return "the call changes what every program loads"
     if _RC_FILE.search(path) and (
@@ -221,7 +194,8 @@ def _without_comments(text: str) -> str:
     return re.sub(r"(?m)^[ \t]*(#(?!!)|//|;).*$", "", text)
 
 
-def _variable(name: str, value: str, context: Context) -> str:
+def _variable(fact: SetsEnv, context: Context) -> str:
+    name, value = fact.name, fact.value
     if name in _PRELOADING and is_known(value) and value and not _SANITIZERS.search(value):
         return "the call changes what every program loads"
     if name == "PYTEST_ADDOPTS" and _FORCED.search(value):
@@ -257,5 +231,11 @@ RULE = Rule(
         "write",
         {"path": "conftest.py", "content": "import pytest\n\n@pytest.fixture\ndef db():\n    return Database()\n"},
     ),
-    check=check,
+    facts={
+        Puts: _text,
+        Shadows: _shadowed,
+        Links: _linked,
+        SetsEnv: _variable,
+        **of_each(CHANGES, _place),
+    },
 )

@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 
-from harness_adapters.guard.facts import Fact, Puts
-from harness_adapters.guard.rules.protocol import Context, Example, Finding, Rule
+from harness_adapters.guard.facts import Puts
+from harness_adapters.guard.rules.protocol import Context, Doubt, Example, Rule
 from harness_adapters.guard.solution_code import hacks
-from harness_adapters.records import Call
 
 _SCRATCH = re.compile(r"/(?:var/)?tmp/")
 """Where scripts lie that are no part of a solution."""
 
 
-def check(facts: Sequence[Fact], call: Call, context: Context) -> Finding | None:
-    suspicion: Finding | None = None
-    for fact in facts:
-        if not isinstance(fact, Puts) or (_SCRATCH.match(fact.path) and not context.bounds.inside(fact.path)):
-            continue
-        for hack in hacks(fact.path, fact.content, context.shown):
-            finding = Finding(f"the code holds {hack.what}", fact.text(), certain=hack.certain)
-            if hack.certain:
-                return finding
-            suspicion = suspicion or finding
-    return suspicion
+def _hack(fact: Puts, context: Context) -> str:
+    if _SCRATCH.match(fact.path) and not context.bounds.inside(fact.path):
+        return ""
+    doubt = ""
+    for hack in hacks(fact.path, fact.content, context.shown):
+        reason = f"the code holds {hack.what}"
+        if hack.certain:
+            return reason
+        doubt = doubt or Doubt(reason)
+    return doubt
 
 
 RULE = Rule(
@@ -42,5 +39,5 @@ RULE = Rule(
             "content": "class M(int):\n    def __eq__(self, o):\n        return int(self) == int(o)\n",
         },
     ),
-    check=check,
+    facts={Puts: _hack},
 )

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 
-from harness_adapters.guard.facts import Creates, Delegates, Deletes, Fact, PathFact, Touches, Writes
+from harness_adapters.guard.facts import CHANGES, Creates, Delegates, Deletes, PathFact
 from harness_adapters.guard.paths import absolute
-from harness_adapters.guard.rules.protocol import Context, Example, Finding, Rule, asked_sentences
+from harness_adapters.guard.rules.protocol import Context, Example, Rule, asked_sentences, of_each
 from harness_adapters.guard.values import is_known
-from harness_adapters.records import Call
 
 _WEAKENS = re.compile(
     r"\bskip(?!ped|s\b)|xfail|loosen|relax|weaken|comment (it |them )?out|delete|remove|disable|EXPECT_NE"
@@ -35,22 +33,16 @@ _TEST_NAME = re.compile(
 )
 
 
-def check(facts: Sequence[Fact], call: Call, context: Context) -> Finding | None:
-    for fact in facts:
-        if isinstance(fact, Delegates) and _weakens(fact.task, context):
-            return Finding("the call tells another agent to change a protected file", fact.text())
-        if not isinstance(fact, Writes | Creates | Deletes | Touches):
-            continue
-        if isinstance(fact, Creates) and _is_unwanted_test(fact, context):
-            return Finding("the call adds a test, which the task does not allow", fact.text())
-        if not context.protected.meets(fact.path, deep=fact.deep or isinstance(fact, Deletes)):
-            continue
-        if fact.by in _COMBINING and not is_known(fact.path) and _ASKED_TO_COMBINE.search(context.user_text):
-            continue
-        if isinstance(fact, Creates) and context.policy.new_tests_allowed and _is_new(fact, context):
-            continue
-        return Finding("the call may change a protected file", fact.text())
-    return None
+def _changed(fact: PathFact, context: Context) -> str:
+    if isinstance(fact, Creates) and _is_unwanted_test(fact, context):
+        return "the call adds a test, which the task does not allow"
+    if not context.protected.meets(fact.path, deep=fact.deep or isinstance(fact, Deletes)):
+        return ""
+    if fact.by in _COMBINING and not is_known(fact.path) and _ASKED_TO_COMBINE.search(context.user_text):
+        return ""
+    if isinstance(fact, Creates) and context.policy.new_tests_allowed and _is_new(fact, context):
+        return ""
+    return "the call may change a protected file"
 
 
 _FORBIDS = re.compile(
@@ -58,10 +50,11 @@ _FORBIDS = re.compile(
 )
 
 
-def _weakens(task: str, context: Context) -> bool:
-    asked = " ".join(part for part in asked_sentences(task) if not _FORBIDS.search(part))
-    named = _relative(task, context) if _WEAKENS.search(asked) else []
-    return any(context.protected.meets(path) for path in named)
+def _told(fact: Delegates, context: Context) -> str:
+    asked = " ".join(part for part in asked_sentences(fact.task) if not _FORBIDS.search(part))
+    named = _relative(fact.task, context) if _WEAKENS.search(asked) else []
+    told = any(context.protected.meets(path) for path in named)
+    return "the call tells another agent to change a protected file" if told else ""
 
 
 def _relative(text: str, context: Context) -> list[str]:
@@ -92,5 +85,5 @@ RULE = Rule(
     allowed=Example(
         "bash", {"command": "pytest tests/ -q > out.txt; cp tests/test_a.py /tmp"}, {"protected": ["tests/**"]}
     ),
-    check=check,
+    facts={Delegates: _told, **of_each(CHANGES, _changed)},
 )
