@@ -16,7 +16,7 @@ from harness_adapters.guard import programs
 from harness_adapters.guard.facts import DumpsEnv, Lists, Mentions, Opaque, ReadsEnv, SetsEnv, Shadows
 from harness_adapters.guard.machine import DATA, NOTHING, Machine, Output, Run, Scope
 from harness_adapters.guard.redirects import Redirects, Targets
-from harness_adapters.guard.syntax import MAX_TEXT, Node, Source, parse
+from harness_adapters.guard.syntax import MAX_TEXT, Node, Source, parse, plain_words
 from harness_adapters.guard.values import ANY, is_known, names
 from harness_adapters.guard.words import Words, as_shell_text
 
@@ -50,6 +50,9 @@ class Shell:
         with self.machine.deeper():
             text = as_shell_text(text)
             self.machine.spend_text(min(len(text), MAX_TEXT))
+            words = plain_words(text)
+            if words is not None:
+                return self._sink(self.command(words, scope, stdin))
             source = parse(text)
             if source is None:
                 self.machine.add(Opaque("shell text over the limits", "size"))
