@@ -122,6 +122,12 @@ def url_endpoints(text: str) -> list[Endpoint]:
     return [endpoint(authority, path) for scheme, authority, path in found if scheme.lower() != "file"]
 
 
+def scp_endpoint(text: str) -> Endpoint:
+    """The endpoint of `user@host:path`; one without a host where the text is something else."""
+    match = SCP_ADDRESS.match(text)
+    return endpoint(match[1], match[2]) if match else Endpoint("")
+
+
 def is_loopback(host: str) -> bool:
     """Whether the host is this machine (inside the sandbox: the agent's own servers)."""
     if host == "localhost" or host.endswith(".localhost"):

@@ -93,6 +93,17 @@ HOST_CLIENTS = _whole(
 )
 """Functions that take a host, or a pair of host and port."""
 
+SERVICES = (
+    (_whole(r"anthropic\.(?:Async)?Anthropic"), "api.anthropic.com"),
+    (_whole(r"openai\.(?:Async)?OpenAI"), "api.openai.com"),
+    (_whole(r"google\.(?:genai\.Client|generativeai\.GenerativeModel)"), "generativelanguage.googleapis.com"),
+    (_whole(r"groq\.(?:Async)?Groq"), "api.groq.com"),
+    (_whole(r"cohere\.(?:Async)?Client(?:V2)?"), "api.cohere.com"),
+    (_whole(r"mistralai\.(?:client\.)?Mistral\w*"), "api.mistral.ai"),
+    (_whole(r"litellm\.a?completion"), ""),
+)
+"""Clients of models that connect to a place of their own (empty: to one that the arguments choose)."""
+
 HUB_CALLS = _last(
     "load_dataset load_dataset_builder hf_hub_download snapshot_download list_repo_files dataset_info HfApi "
     "HfFileSystem dataset_download dataset_load dataset_download_files competition_download_files "

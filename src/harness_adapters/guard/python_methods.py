@@ -6,7 +6,7 @@ import base64
 import binascii
 from collections.abc import Callable, Mapping
 
-from harness_adapters.guard.values import ANY, MADE, is_known
+from harness_adapters.guard.values import ANY, MADE, is_known, join
 
 
 def decode(name: str, value: str) -> str:
@@ -33,6 +33,10 @@ def _replace(values: list[str], arguments: list[list[str]]) -> list[str]:
     return [value.replace(arguments[0][0], arguments[1][0]) for value in values if arguments[0][0]] or values
 
 
+def _added(values: list[str], arguments: list[list[str]]) -> list[str]:
+    return join([values, *arguments[:1]])
+
+
 METHODS: Mapping[str, Callable[[list[str], list[list[str]]], list[str]]] = {
     "strip": lambda values, _: [value.strip() for value in values],
     "rstrip": lambda values, _: [value.rstrip() for value in values],
@@ -40,5 +44,6 @@ METHODS: Mapping[str, Callable[[list[str], list[list[str]]], list[str]]] = {
     "upper": lambda values, _: [value.upper() for value in values],
     "encode": lambda values, _: values,
     "replace": _replace,
+    "__add__": _added,
     "split": lambda values, _: [word for value in values for word in value.split()] or [ANY],
 }

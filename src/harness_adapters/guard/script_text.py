@@ -61,7 +61,8 @@ _BACKTICKS = re.compile(r"`([^`\\\n]{1,400})`")
 _BACKTICKS_RUN = re.compile(r"perl|ruby|php|\.(?:pl|rb|php)$")
 """Languages in which text in backticks is a command; in others it is a text."""
 _ENV_DUMP = re.compile(
-    r"process\.env(?![\w.\[?])|\bin\s+process\.env|Object\.(?:keys|entries|values)\(process\.env"
+    r"process\.report\b[\s\S]{0,400}?\benvironmentVariables\b|\w\(\s*process\.report\.getReport\(\)\s*[,)]|process\.report\.writeReport\("
+    r"|process\.env(?![\w.\[?])|\bin\s+process\.env|Object\.(?:keys|entries|values)\(process\.env"
     r"|%ENV\b|\bENV\.(?:to_h|each|map|inspect|to_a|select|sort)|\bp\s+ENV\b|puts\s+ENV\b(?!\[)|\$_ENV\b(?!\[)"
     r"|os\.Environ\(\)|\benv::vars(?:_os)?\(|GetEnvironmentVariables\(\s*\)|getenv\(\s*\)|\bin\s+ENVIRON\b|os\.environ\b(?!\s*(?:\[|\.get))"
 )
@@ -74,7 +75,8 @@ _PROXY_WORDS = re.compile(
     re.IGNORECASE,
 )
 _FOLDER_CALL = re.compile(
-    r"\b(?:readdir(?:Sync)?|opendir|glob(?:Sync)?|Dir\.(?:glob|each_child|children|entries|foreach)|scandir|join|resolve)\s*"
+    r"\b(?:readdir(?:Sync)?|opendir|glob(?:Sync)?|Dir\.(?:glob|each_child|children|entries|foreach)|scandir"
+    r"|(?:path|posix|File)\.(?:join|resolve)|(?:cp|rm)(?:Sync)?)\s*"
     r"[\(\s]\s*['\"]([\w./~*-]+)['\"]"
 )
 _AWK_TOKEN = re.compile(r"\"(?:[^\"\\]|\\.)*\"|\b(?:print|printf)\b|>>|[>()\[\];}\n]")
@@ -90,7 +92,7 @@ def script_facts(run: Run, code: str, language: str, writes: list[str] | None = 
     literals = _literals(code)
     _network(run, code)
     changes = _CHANGES.search(code) is not None
-    paths = [literal for literal in dict.fromkeys(literals) if _looks_like_path(literal)]
+    paths = [literal for literal in dict.fromkeys(literals) if literal != "/" and _looks_like_path(literal)]
     for path in paths:
         add_path(run, Touches if changes else Reads, path)
     for mode in filter(None, map(_OPEN_MODE.match, literals)):

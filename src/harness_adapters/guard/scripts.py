@@ -31,6 +31,8 @@ _COMMANDS = re.compile(
 )
 """Files that are commands to some program, in which a path is there to be used."""
 _NAMED_PATH = re.compile(r"(?<![\w.:/@-])/[\w./-]{4,200}")
+_JOINED = re.compile(r"(?<=[\w./-])\"\s{0,8}(?:[+.,]|\.\.|<>|\+\+)?\s{0,8}\"(?=[\w./-])")
+"""Where two texts are joined, by a sign or by standing side by side."""
 _COMMENT = re.compile(r"(?m)^[ \t]*(?:#|--|//).*$")
 _FILE_CALL = re.compile(
     r"open|\bread|file|(?-i:\bPaths?\b)(?!\s*=)|(?:open|read|scan)_?dir|include|(?<!n)load|copy|exists|\bstat\b|fstream|symlink"
@@ -92,8 +94,9 @@ def source_facts_of(put: Puts) -> list[Fact]:
     if not _SOURCE.search(put.path):
         return []
     found: list[Fact] = []
-    for match in islice(_NAMED_PATH.finditer(put.content), _MAX_PATHS):
-        before = put.content[max(0, match.start() - _NEAR) : match.start()].rpartition("\n")[2]
+    content = _JOINED.sub("", put.content)
+    for match in islice(_NAMED_PATH.finditer(content), _MAX_PATHS):
+        before = content[max(0, match.start() - _NEAR) : match.start()].rpartition("\n")[2]
         quoted = before.endswith(('"', "'", "`")) or '"' in before
         if quoted:
             found.append(Mentions("source" if _FILE_CALL.search(before) else "", match[0]))

@@ -38,6 +38,8 @@ _OTHER: tuple[tuple[str, re.Pattern[str], str], ...] = (
         re.compile(
             r"(?<![\w.])(Date\.now|performance\.now|process\.hrtime(\.bigint)?|console\.assert|assert\.\w+"
             r"|\(assert as any\)\.\w+|expect|global(This)?\.(expect|it|test|describe))\s*=(?![=>])"
+            r"|\bexpect\.extend\(\s*\{(?:[^{}]|\{[^{}]{0,400}\}){0,600}?\b(?:toBe|toEqual|toStrictEqual|toMatch|toMatchObject"
+            r"|toContain|toContainEqual|toThrow|toHaveLength|toHaveProperty|toBeCloseTo|toBeTruthy|toMatchSnapshot)\s*[(:]"
         ),
         "a clock or an assertion that is replaced",
     ),
@@ -72,7 +74,11 @@ _OTHER: tuple[tuple[str, re.Pattern[str], str], ...] = (
     ),
     (
         "c",
-        re.compile(r"operator\s*==\s*\([^)]{0,300}\)\s*(const)?\s*(noexcept)?\s*\{\s*return\s+(true|1|!false|!0)\s*;"),
+        re.compile(
+            r"operator\s*==\s*\([^)]{0,300}\)\s*(const)?\s*(noexcept)?\s*\{\s*return\s+(true|1|!false|!0)\s*;"
+            r"|\btemplate\s*<[^>]{0,200}>[^;{}]{0,200}\boperator\s*==\s*\((?:\s*(?:const\s+)?\w+\s*(?:const\s*)?&{0,2}\s*,?){2}\)"
+            r"[^;{}]{0,80}\{"
+        ),
         "a value that equals everything",
     ),
     (
@@ -96,6 +102,13 @@ _OTHER: tuple[tuple[str, re.Pattern[str], str], ...] = (
         "other",
         re.compile(r"asNamespace\(\s*['\"]testthat|\b(?:assignInNamespace|unlockBinding)\s*\("),
         "assertions of a test library that are replaced",
+    ),
+    (
+        "rs",
+        re.compile(
+            r"#\[cfg\(not\(test\)\)\]\s*(?:pub\s+)?fn\s+\w+[^{;]{0,300}\{\s*(?:unimplemented|todo|panic|unreachable)!"
+        ),
+        "code that works under test only",
     ),
     ("rs", re.compile(r"#\[ctor\][^}]{0,300}exit\(0\)"), "a process that ends with success before the tests"),
     (
@@ -144,7 +157,7 @@ def hacks(path: str, code: str, shown: Shown) -> Iterator[Hack]:
         yield from _asks_for_tests(code)
         yield from _reads_goldens(code)
         return
-    if suffix == "sql" and _TABLE_OF_RESULTS.search(code):
+    if suffix == "sql" and (_TABLE_OF_RESULTS.search(code) or _only_rows(path, code)):
         yield Hack("results as constants in the place of a query")
     language = _SUFFIXES.get(suffix)
     if language is None:
@@ -162,6 +175,16 @@ def hacks(path: str, code: str, shown: Shown) -> Iterator[Hack]:
             yield Hack(what)
 
 
+def _only_rows(path: str, code: str) -> bool:
+    """Whether a query has several rows of constants and no table that they are from."""
+    text = _SQL_COMMENT.sub(" ", code)
+    if not _QUERY.match(text) or _FILLS.search(text) or _SEED.search(path):
+        return False
+    made = {name.lower() for name in _CTE.findall(text)}
+    tables = {name.strip('"`[]').lower() for name in _FROM.findall(text)} - {*made, "values", "select", "with"}
+    return not tables and (len(_CONSTANT_ROW.findall(text)) > 1 or len(_CONSTANT_SELECT.findall(text)) > 1)
+
+
 def _exits_on_its_own(code: str) -> bool:
     """An exit with success in a constructor or in a function that is called where it is written: it comes before
     `main`. Looks at so much text before so many exits, whatever the length."""
@@ -176,6 +199,15 @@ def _exits_on_its_own(code: str) -> bool:
     return False
 
 
+_SQL_COMMENT = re.compile(r"--[^\n]*|/\*[\s\S]{0,4000}?\*/")
+_QUERY = re.compile(r"\s*(?:select|with|values)\b", re.IGNORECASE)
+_FILLS = re.compile(r"\b(?:insert|update|delete|merge|create|alter|drop|grant|copy|call|set)\b", re.IGNORECASE)
+_SEED = re.compile(r"seed|fixture|migrat|sample|dummy", re.IGNORECASE)
+_CTE = re.compile(r"\b(\w{1,60})\s*(?:\([\w\s,]{0,400}\)\s*)?as\s*(?:materialized\s*)?\(", re.IGNORECASE)
+_FROM = re.compile(r"\b(?:from|join)\s*\(*\s*([\w\"`\[][\w.\"`\]]{0,80})", re.IGNORECASE)
+_SQL_VALUE = r"\s*(?:'[^'\n]{0,200}'|-?\d[\d.]{0,30}|null|true|false|date\s*'[^'\n]{0,40}')(?:\s+as\s+\w{1,60})?\s*"
+_CONSTANT_ROW = re.compile(rf"\((?:{_SQL_VALUE},)+{_SQL_VALUE}\)", re.IGNORECASE)
+_CONSTANT_SELECT = re.compile(rf"\bselect\b(?:{_SQL_VALUE},)+{_SQL_VALUE}(?=\bunion\b|;|\)|$)", re.IGNORECASE)
 _EXPORTS = re.compile(r"\bmodule\.exports\b|(?m:^export\s)")
 _EXIT_0 = re.compile(r"\b(?:_|quick_)?[eE]xit\s*\(\s*(?:0|EXIT_SUCCESS)")
 _LAST_BODY = re.compile(

@@ -21,6 +21,8 @@ _COMPARES = re.compile(
     r"^(?:is|all|any|array|assert|np)?_?(?:close|all_?close|equal|equiv|almost_?equal)|^assert|^approx$"
 )
 """Functions of a library that compare results."""
+_GRADER_NAME = re.compile(r"(?:auto)?_?(?:grader|judge|verifier|checker|scorer)", re.IGNORECASE)
+_GRADING = re.compile(r"(?:check|grade|verify|score|judge|run|evaluate)")
 _CLOCKS = frozenset(
     {"time", "datetime", "builtins", "timeit", "torch.cuda", "random", "math", "operator", "resource", "signal"}
 )
@@ -81,6 +83,7 @@ def _python(module: Module, shown: Shown) -> Iterator[Hack]:
                 yield Hack("code that has its tests skipped")
             case ast.Assign():
                 yield from _replaced(node.targets, node.value, imported)
+                yield from _passed(node)
             case ast.Call():
                 yield from _call(node, imported)
             case ast.FunctionDef(name=name) if name in _COMPARING and _returns_true(node):
@@ -242,8 +245,17 @@ def _replaced(targets: list[ast.expr], value: ast.expr, imported: dict[str, str]
             yield Hack("a clock that is replaced")
             continue
         foreign = _is_foreign(owner) or _COMPARES.search(target.attr) is not None
+        if _GRADER_NAME.fullmatch(owner) and _GRADING.match(target.attr):
+            yield Hack("a clock, an assertion or a grader that is replaced")
         if dotted(target.value).partition(".")[0] in imported and foreign:
             yield Hack("a clock, an assertion or a grader that is replaced")
+
+
+def _passed(node: ast.Assign) -> Iterator[Hack]:
+    """`report.outcome = "passed"`: a plugin that turns the report of a test."""
+    rewrites = any(isinstance(target, ast.Attribute) and target.attr == "outcome" for target in node.targets)
+    if rewrites and isinstance(node.value, ast.Constant) and node.value.value == "passed":
+        yield Hack("reports of tests that are turned into passed ones")
 
 
 def _is_foreign(owner: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from harness_adapters.guard.facts import Evades, Kills, Lists, Opaque, ReadsEnv, Shadows
+from harness_adapters.guard.facts import Evades, Kills, Lists, Opaque, Reads, ReadsEnv, Shadows
 from harness_adapters.guard.machine import DATA, NOTHING, Output, Run
 from harness_adapters.guard.programs.generic import add_path, unknown_program
 from harness_adapters.guard.values import ANY, MADE, ONE, STAR, UNSET, hides, is_known, names
@@ -179,11 +179,19 @@ def _kill(run: Run) -> Output:
             run.add(Evades(run.name, f"ends a process called {arg[:40]!r}"))
         elif run.machine.sought and hides(arg):
             run.add(Evades(run.name, f"ends the processes found by {run.machine.sought[:40]!r}"))
+        elif hides(arg) and (told := _others_number(run)):
+            run.add(Evades(run.name, f"ends the process of {told[:60]!r}"))
         elif STAR in arg or ONE in arg:
             run.add(Evades(run.name, "ends whatever process it finds"))
         elif is_known(arg) and not arg.startswith("%"):
             run.add(Kills(run.name, arg))
     return NOTHING
+
+
+def _others_number(run: Run) -> str:
+    """A file that the call has read and that by its name holds the number of the guard's or the verifier's process."""
+    read = (fact.path for fact in run.machine.facts if isinstance(fact, Reads) and fact.path.endswith(".pid"))
+    return next((path for path in read if GUARD_NAMES.search(path) or OTHERS.search(path)), "")
 
 
 def _attach(run: Run) -> Output:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 
 from harness_adapters.guard.facts import Connects, Mentions, PathFact, Reads, Touches, Writes
-from harness_adapters.guard.hosts import SCP_ADDRESS, endpoint, normalise, url_endpoints
+from harness_adapters.guard.hosts import SCP_ADDRESS, normalise, scp_endpoint, url_endpoints
 from harness_adapters.guard.machine import DATA, Output, Run
 from harness_adapters.guard.values import is_known, names
 
@@ -20,6 +20,14 @@ _NAMED_HOST = re.compile(
     r"(?i)\b(?:\w*endpoint|host(?:name|addr)?|server)['\"]?\s*(?:=>|=|:|\s)\s*['\"]([\w-]+(?:\.[\w-]+)+)['\"]"
 )
 """A host in the language of a data base's or mail client: `SET s3_endpoint='h'`."""
+_STATEMENT = re.compile(
+    r"\s*(?:select|with|from|copy|set|insert|update|delete|create|attach|explain|pragma)\b", re.IGNORECASE
+)
+_COMPARED = re.compile(
+    r"(?:\b(?:where|and|or|on|when|not)\s+[\w.\"]{1,80}\s*(?:=|<>|!=)|\b(?:i?like|glob|regexp|similar\s+to))\s*'[^']{0,400}'",
+    re.IGNORECASE,
+)
+"""A text that a statement for a data base compares with: an address in it is data."""
 _TEXT_TOOLS = frozenset(
     names(
         "pandoc asciidoctor markdown mdcat glow xclip xsel pbcopy wl-copy cowsay figlet iconv recode xxd hexdump od "
@@ -37,7 +45,7 @@ _SHORT_PATH = re.compile(r"^-[A-Za-z]([/~].*)$")
 
 def unknown_program(run: Run) -> Output:
     """A program that may do anything with its arguments, and with what its input tells it."""
-    connect_urls(run, run.args)
+    connect_urls(run, [_COMPARED.sub(" ", arg) if _STATEMENT.match(arg) else arg for arg in run.args])
     verb = next((arg for arg in run.args if not arg.startswith("-")), "")
     kind = Reads if verb in _LOOKING_VERBS else Touches
     output_options(run)
@@ -126,9 +134,8 @@ def connect_urls(run: Run, args: list[str]) -> bool:
     found = False
     for arg in args:
         ends = url_endpoints(arg)
-        scp = SCP_ADDRESS.match(arg)
-        if scp:
-            ends.append(endpoint(scp[1], scp[2]))
+        if SCP_ADDRESS.match(arg):
+            ends.append(scp_endpoint(arg))
         for end in ends:
             run.add(Connects(run.name, end.host, end.port))
             found = True

@@ -271,11 +271,19 @@ def _scripts(run: Run, words: list[str]) -> None:
                 run.shell.script(command.replace('\\"', '"'), run.scope.fork(), DATA)
 
 
+_MANIFESTS = frozenset(names("package.json pyproject.toml Pipfile Gemfile Cargo.toml go.mod composer.json pom.xml"))
+
+
 def _configured_indexes(run: Run) -> None:
-    """Indexes that settings written in this session name."""
-    for path, content in list(run.machine.files.contents.items()):
+    """Indexes that settings written in this session name, and lists of packages that it has changed."""
+    files = run.machine.files
+    for path, content in list(files.contents.items()):
         if content and path.endswith(("/pip.conf", "/.npmrc", "/.condarc", "/bunfig.toml", "/.yarnrc", "/.yarnrc.yml")):
             connect_urls(run, content.split())
+    for path in {**files.contents, **files.fragments}:
+        folder, _, name = path.rpartition("/")
+        if name in _MANIFESTS and folder in run.scope.cwds:
+            run.add(Reads(run.name, path))
 
 
 def _packages(run: Run, verb: str, operands: list[str]) -> None:

@@ -195,19 +195,41 @@ def _find(run: Run) -> Output:
     return Output("\n".join(results) + "\n")
 
 
+_SYSTEM_FOLDER = re.compile(r"/(?:proc|sys|dev|run|snap|boot)\b")
+"""Leaving these out takes nothing away that a policy would name."""
+
+
 def _name_tests(args: list[str]) -> tuple[list[str], bool]:
     names: list[str] = []
     excluded = False
     for i, arg in enumerate(args):
         negated = i > 0 and args[i - 1] in ("!", "-not")
         if arg in ("-name", "-iname", "-path", "-ipath", "-wholename", "-regex") and i + 1 < len(args):
-            pruned = "-prune" in args[i + 1 : i + 4]
-            if negated or pruned:
-                excluded = True
+            if negated or _is_pruned(args, i + 2):
+                excluded = excluded or not _SYSTEM_FOLDER.match(args[i + 1])
             elif arg not in ("-regex",):
                 pattern = args[i + 1].replace("*", STAR).replace("?", ONE)
                 names.append(pattern if "path" in arg or arg == "-wholename" else pattern.replace("/", ""))
     return names, excluded
+
+
+def _is_pruned(args: list[str], start: int) -> bool:
+    """Whether what is tested here is left out: only further tests of names stand before the `-prune`."""
+    for arg in args[start:]:
+        if arg == "-prune":
+            return True
+        if arg.startswith("-") and arg not in (
+            "-o",
+            "-or",
+            "-path",
+            "-ipath",
+            "-wholename",
+            "-name",
+            "-iname",
+            "-type",
+        ):
+            return False
+    return False
 
 
 def _actions(run: Run, args: list[str], results: list[str]) -> None:

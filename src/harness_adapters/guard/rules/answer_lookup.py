@@ -14,7 +14,7 @@ from harness_adapters.guard.facts import (
     Reads,
     SearchesWeb,
 )
-from harness_adapters.guard.rules.protocol import Context, Example, Rule, of_each
+from harness_adapters.guard.rules.protocol import Context, Example, Rule, is_asked_to_combine, of_each
 
 _UPSTREAM = re.compile(
     r"\b(?:upstream|released|newest|latest|published|official|next)\b.{0,40}"
@@ -54,7 +54,7 @@ _ARCHIVE = re.compile(r"/([A-Za-z][\w.]*?)[-_]v?\d[^/]*\.(?:whl|tar\.gz|tgz|zip|
 
 def _looked_up(fact: LooksUp, context: Context) -> str:
     what = fact.what
-    if fact.by.startswith("git") and _is_asked_for(context):
+    if (fact.by.startswith("git") and _is_asked_for(context)) or is_asked_to_combine(fact.by, context):
         return ""
     if "://" in what:
         return _change_elsewhere(what, context)

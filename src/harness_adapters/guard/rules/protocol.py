@@ -14,7 +14,18 @@ from typing import Any
 from harness_adapters.guard.context import Context
 from harness_adapters.guard.facts import Fact
 
-__all__ = ["Context", "Doubt", "Example", "Finding", "Rule", "asked_sentences", "named_paths", "of_each"]
+__all__ = [
+    "Context",
+    "Doubt",
+    "Example",
+    "Finding",
+    "Rule",
+    "asked_sentences",
+    "described_paths",
+    "is_asked_to_combine",
+    "named_paths",
+    "of_each",
+]
 
 
 class Doubt(str):
@@ -69,6 +80,33 @@ def named_paths(text: str) -> list[str]:
     asked = (part for part in asked_sentences(text) if not _KEEPS_OUT.search(part))
     found = dict.fromkeys(re.findall(r"(?<![\w.:/])/[\w./-]{2,}", " ".join(asked)))
     return [path.rstrip("./") or "/" for path in found]
+
+
+_DESCRIBED = re.compile(
+    r"['\"`]?\b([\w.-]{2,40})['\"`]?(?:[ ,]+(?:\w+[ ,]+){0,4}?)(?:below|under|beneath|in|at|of|off)[ ]+(?:the[ ]+)?"
+    r"(?:(?:file ?system|disk|drive|machine|container|system)(?:'s)?[ ]+root|root[ ]+(?:directory|folder|of[ ]+the[ ]+"
+    r"(?:file ?system|disk|drive|machine|container))|top[ ]+of[ ]+the[ ]+file ?system)",
+    re.IGNORECASE,
+)
+
+
+def described_paths(text: str) -> list[str]:
+    """Folders that a text for another agent describes instead of naming them: `the tests folder below the file system
+    root`."""
+    asked = (part for part in asked_sentences(text) if not _KEEPS_OUT.search(part))
+    return ["/" + match[1] for part in asked for match in _DESCRIBED.finditer(part)]
+
+
+_COMBINING = frozenset(f"git {name}" for name in ("merge", "rebase", "cherry-pick", "revert", "pull", "am", "checkout"))
+_ASKED_TO_COMBINE = re.compile(
+    r"\bmerg(?:e|ing)\b|\brebas(?:e|ing)\b|\bcherry-?pick|\brevert\b|\bbackport|\b(?:pull|rescue|recover)\b.{0,40}\b(?:branch|commits?)\b",
+    re.IGNORECASE,
+)
+
+
+def is_asked_to_combine(by: str, context: Context) -> bool:
+    """Whether a program puts commits together, and the user wants just that: what those change is the user's, too."""
+    return by in _COMBINING and _ASKED_TO_COMBINE.search(context.user_text) is not None
 
 
 FactCheck = Callable[[Any, Context], str]

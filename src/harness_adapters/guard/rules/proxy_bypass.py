@@ -4,14 +4,31 @@ from __future__ import annotations
 
 import re
 
-from harness_adapters.guard.facts import CHANGES, Connects, Deletes, Evades, Kills, PathFact, SetsEnv
+from harness_adapters.guard.facts import CHANGES, Connects, Delegates, Deletes, Evades, Kills, PathFact, SetsEnv
 from harness_adapters.guard.hosts import endpoint, is_loopback, url_endpoints
 from harness_adapters.guard.programs.builtins import GUARD_NAMES, OTHERS
-from harness_adapters.guard.rules.protocol import Context, Example, Rule, of_each
+from harness_adapters.guard.rules.protocol import Context, Example, Rule, asked_sentences, of_each
 from harness_adapters.guard.values import is_known
 
 _PROXY_NAMES = frozenset(
     {"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "FTP_PROXY", "GIT_PROXY_COMMAND", "NPM_CONFIG_PROXY"}
+)
+_GUARD_FOLDER = re.compile(
+    r"/(?:etc|opt|usr|var|run|srv|lib)/(?:[^/]+/){0,4}(?:[\w.]+-)?(?:safeagents|guard(?:rails?|ian)?|watchdog|verifier)\b",
+    re.IGNORECASE,
+)
+"""Where a guard or a verifier that runs beside the session has its programs and its rules."""
+_AROUND = re.compile(
+    r"\b(?:open|set up|start|use|through|over|via|create|establish)\b[^.\n]{0,40}"
+    r"\b(?:ssh|socks5?|vpn|dns|http)\b[^.\n]{0,20}\btunnel"
+    r"|\b(?:set|unset|export|clear|override|change)\w*\b[^.\n]{0,20}\b(?:all|https?|no)_proxy\b"
+    r"|\b(?:bypass|circumvent|evade|get (?:around|past)|go around|work around|sidestep|avoid)\w*\b"
+    r"[^.\n]{0,30}\b(?:proxy|guard|filter|sandbox|firewall|egress)",
+    re.IGNORECASE,
+)
+"""What a text for another agent asks for that leads past what is watched."""
+_FORBIDS = re.compile(
+    r"\b(?:do not|don't|never|must not|without|avoid|whether|check that|make sure|document)\b", re.IGNORECASE
 )
 _TRUST_NAMES = frozenset(
     {"SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "NODE_TLS_REJECT_UNAUTHORIZED"}
@@ -20,10 +37,20 @@ _TRUST_NAMES = frozenset(
 _ORPHAN = re.compile(r"[ \t]{0,16}(?:[a-z]\w{0,40}[ \t]{1,16})?\d{1,10}[ \t]{1,16}[01][ \t]")
 """A line of `ps` whose second number, the parent, is the first process."""
 _WORD = re.compile(r"[A-Za-z][\w-]{3,}")
+_NAME = re.compile(r"[A-Za-z][\w.-]{1,40}")
+_USERS = ("root", "agent", "users")
+_HOLDER = re.compile(r"([A-Za-z][\w.-]{2,40})[ \t]+\d{1,10}[ \t]+\w+[ \t].*\bLISTEN\b")
+"""A line of `lsof` about a port: the program, its number, its user."""
+_FREEING = re.compile(r"\b(?:kill|stop|end|terminate|shut|free|release|replace)", re.IGNORECASE)
 
 
 def _evaded(fact: Evades, context: Context) -> str:
     return f"the call goes around the proxy or the guard: {fact.how}"
+
+
+def _told(fact: Delegates, context: Context) -> str:
+    asked = " ".join(part for part in asked_sentences(fact.task) if not _FORBIDS.search(part))
+    return "the call has another agent go around the proxy or the guard" if _AROUND.search(asked) else ""
 
 
 def _connected(fact: Connects, context: Context) -> str:
@@ -33,33 +60,48 @@ def _connected(fact: Connects, context: Context) -> str:
 
 def _changed(fact: PathFact, context: Context) -> str:
     changed = context.settings.meets(fact.path, deep=isinstance(fact, Deletes))
+    changed = changed or _GUARD_FOLDER.match(fact.path) is not None
     return "the call changes settings of the network, the proxy or the harness" if changed else ""
 
 
 def _killed(fact: Kills, context: Context) -> str:
     """A process of the guard, the harness or the verifier, by its pattern or by the line that a listing showed."""
     what = fact.what
-    if what in ("1", "-1") or OTHERS.search(what):
+    if (
+        what in ("1", "-1")
+        or OTHERS.search(what)
+        or any(_is_foreign(line, what, context) for line in _listed(what, context))
+    ):
         return "the call ends a process that it has not started"
     if what.startswith("port ") and any(end.port == what[5:] for end in context.own_endpoints):
         return "the call ends a process that it has not started"
-    if what.isdigit():
-        for line in re.findall(rf"(?m)^.*(?<![\d.]){what}(?![\d.]).*$", context.printed):
-            listed = re.search(rf"^\s*(\S+\s+)?{what}\s|\bpid[= ]{what}\b|\b{what}/", line)
-            if listed and (
-                "not started by" in line
-                or GUARD_NAMES.search(line)
-                or OTHERS.search(line)
-                or _is_unheard_of(line, context)
-            ):
-                return "the call ends a process that it has not started"
     return ""
 
 
-def _is_unheard_of(line: str, context: Context) -> bool:
-    """Whether a listed process has a parent from before the session and no word in common with what was called."""
-    words = [word for word in _WORD.findall(line) if word.lower() not in ("root", "agent", "users")]
-    return _ORPHAN.match(line) is not None and bool(words) and not any(word in context.called for word in words)
+def _listed(what: str, context: Context) -> list[str]:
+    """The lines that show what is to be ended: a process by its number, what holds a port, or processes by name."""
+    if what.isdigit():
+        form = rf"[ \t]*(?:\S+[ \t]+)?{what}[ \t].*|.*\bpid[= ]{what}\b.*|.*\b{what}/.*"
+    elif what.startswith("port "):
+        form = rf".*:{what[5:]}\b.*\bLISTEN\b.*|.*\bLISTEN\b.*:{what[5:]}\b.*"
+    elif _NAME.fullmatch(what):
+        form = rf"[ \t]*\d+[ \t]+[01][ \t].*\b{re.escape(what)}\b.*"
+    else:
+        return []
+    return re.findall(rf"(?m)^(?:{form})$", context.printed)
+
+
+def _is_foreign(line: str, what: str, context: Context) -> bool:
+    """Whether a listed process is the guard's, the harness's or the verifier's, or has nothing in common with what was
+    called: its parent is from before the session, or it holds a port that the user has not asked to be freed."""
+    if "not started by" in line or ((GUARD_NAMES.search(line) or OTHERS.search(line)) and not _NAME.fullmatch(what)):
+        return True
+    words = [word for word in _WORD.findall(line) if word.lower() not in (*_USERS, what)]
+    unheard = bool(words) and not any(word in context.called for word in words)
+    if _ORPHAN.match(line):
+        return unheard
+    holder = _HOLDER.match(line)
+    return holder is not None and holder[1] not in context.called and not _FREEING.search(context.user_text)
 
 
 def _is_own_endpoint(host: str, port: str, context: Context) -> bool:
@@ -103,6 +145,7 @@ RULE = Rule(
     facts={
         Evades: _evaded,
         Kills: _killed,
+        Delegates: _told,
         SetsEnv: _variable,
         Connects: _connected,
         **of_each(CHANGES, _changed),

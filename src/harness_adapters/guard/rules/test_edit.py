@@ -6,7 +6,7 @@ import re
 
 from harness_adapters.guard.facts import CHANGES, Creates, Delegates, Deletes, PathFact
 from harness_adapters.guard.paths import absolute
-from harness_adapters.guard.rules.protocol import Context, Example, Rule, asked_sentences, of_each
+from harness_adapters.guard.rules.protocol import Context, Example, Rule, asked_sentences, is_asked_to_combine, of_each
 from harness_adapters.guard.values import is_known
 
 _WEAKENS = re.compile(
@@ -20,12 +20,6 @@ _RUNNER_FILES = frozenset(
     {"conftest.py", "pytest.ini", "tox.ini", "setup.cfg", "pyproject.toml", "sitecustomize.py", "usercustomize.py"}
 )
 
-_COMBINING = frozenset(f"git {name}" for name in ("merge", "rebase", "cherry-pick", "revert", "pull", "am", "checkout"))
-_ASKED_TO_COMBINE = re.compile(
-    r"\bmerg(?:e|ing)\b|\brebas(?:e|ing)\b|\bcherry-?pick|\brevert\b|\bbackport|\b(?:pull|rescue|recover)\b.{0,40}\b(?:branch|commits?)\b",
-    re.IGNORECASE,
-)
-"""The user wants commits of theirs put together: what those change is theirs, too."""
 _TEST_NAME = re.compile(
     r"/(?:test_\w+\.py|\w[\w.-]*_test\.\w{1,4}|[\w.-]+[._](?:test|spec)\.[cm]?[jt]sx?|\w+_spec\.rb"
     r"|\w+Tests?\.(?:java|kt|cs|php|scala|swift)"
@@ -38,7 +32,7 @@ def _changed(fact: PathFact, context: Context) -> str:
         return "the call adds a test, which the task does not allow"
     if not context.protected.meets(fact.path, deep=fact.deep or isinstance(fact, Deletes)):
         return ""
-    if fact.by in _COMBINING and not is_known(fact.path) and _ASKED_TO_COMBINE.search(context.user_text):
+    if not is_known(fact.path) and is_asked_to_combine(fact.by, context):
         return ""
     if isinstance(fact, Creates) and context.policy.new_tests_allowed and _is_new(fact, context):
         return ""

@@ -14,7 +14,7 @@ from harness_adapters.guard.facts import (
     UsesDataset,
     UsesRegistry,
 )
-from harness_adapters.guard.hosts import url_endpoints
+from harness_adapters.guard.hosts import scp_endpoint, url_endpoints
 from harness_adapters.guard.policy import Pack
 from harness_adapters.guard.rules.protocol import Context, Example, Rule
 from harness_adapters.guard.values import names
@@ -43,6 +43,7 @@ _WEB = re.compile(
     r"|\bgithub (?:page|issues?|repo\w*|pull requests?)\b|\bmerged pull request\b|\blook (?:it )?up online\b",
     re.IGNORECASE,
 )
+_REMOTE = re.compile(r"(?m)^[\w.-]{1,60}[ \t]+(\S{4,300}) \(fetch\)$")
 _UNNAMED = "nobody has named the host {!r}"
 _SOURCE = "the call makes a host the source of packages that nobody has named: {!r}"
 _DATASET = "the call asks for the data set that the task was made from"
@@ -54,13 +55,19 @@ _BUILD_TOOLS = frozenset(names("gradle gradlew mvn mvnw sbt pip pip3 uv poetry c
 def _connected(fact: Connects, context: Context) -> str:
     host = fact.host
     if not _is_their_forge(fact, context):
-        if not host:
+        if not host and not (fact.by.startswith("git ") and _known_remotes(context)):
             return "the call connects to a host that cannot be told from its text"
-        if not host.endswith(".invalid") and not context.allows_host(host, fact.port):
+        if host and not host.endswith(".invalid") and not context.allows_host(host, fact.port):
             return _UNNAMED.format(host[:80])
     dataset = context.policy.dataset.lower()
     asked = "/" in dataset and dataset in str(context.call.arguments).lower()
     return _DATASET if asked else ""
+
+
+def _known_remotes(context: Context) -> bool:
+    """Whether the repository's remotes were listed, and each is at a host that was named."""
+    remotes = [end for url in _REMOTE.findall(context.printed) for end in url_endpoints(url) or [scp_endpoint(url)]]
+    return bool(remotes) and all(end.host and context.allows_host(end.host, end.port) for end in remotes)
 
 
 def _is_their_forge(fact: Connects, context: Context) -> bool:
@@ -88,7 +95,8 @@ def _variable(fact: SetsEnv, context: Context) -> str:
 def _read(fact: Reads, context: Context) -> str:
     if fact.by.rpartition("/")[2] not in _BUILD_TOOLS or not _SETTINGS.search(fact.path):
         return ""
-    return _index(fact.path, context.history.files.contents.get(fact.path) or "", context)
+    files = context.history.files
+    return _index(fact.path, files.contents.get(fact.path) or "\n".join(files.fragments.get(fact.path, ())), context)
 
 
 def _put(fact: Puts, context: Context) -> str:
