@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from harness_adapters.guard.python_fold import dotted
 from harness_adapters.guard.python_tree import Module, parse_module
@@ -102,10 +102,7 @@ def _python(module: Module, shown: Shown) -> Iterator[Hack]:
 
 def _compares_caller(module: Module) -> bool:
     """Whether the name of the calling function or file, also by way of a variable, is compared with a text."""
-    callers: set[str] = set()
-    for node in module.nodes:
-        if isinstance(node, ast.Assign) and any(_is_caller(inner) for inner in ast.walk(node.value)):
-            callers |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+    callers = _assigned(module, lambda value: any(map(_is_caller, ast.walk(value))))
     for node in module.nodes:
         if isinstance(node, ast.Compare):
             sides = [node.left, *node.comparators]
@@ -117,19 +114,23 @@ def _compares_caller(module: Module) -> bool:
     return False
 
 
+def _assigned(module: Module, tells: Callable[[ast.expr], bool]) -> set[str]:
+    """The names that a value of which `tells` is true is assigned to."""
+    names: set[str] = set()
+    for node in module.nodes:
+        if isinstance(node, ast.Assign | ast.NamedExpr) and tells(node.value):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names |= {target.id for target in targets if isinstance(target, ast.Name)}
+    return names
+
+
 def _is_caller(node: ast.AST) -> bool:
     return isinstance(node, ast.Attribute) and node.attr in ("co_name", "co_filename")
 
 
 def _kept_by_pointer(module: Module) -> bool:
     """A table of results whose keys are addresses: the next timed call finds the last one's answer."""
-    keys = {
-        target.id
-        for node in module.nodes
-        if isinstance(node, ast.Assign) and any(_is_pointer(inner) for inner in ast.walk(node.value))
-        for target in node.targets
-        if isinstance(target, ast.Name)
-    }
+    keys = _assigned(module, lambda value: any(map(_is_pointer, ast.walk(value))))
     for node in module.nodes:
         if isinstance(node, ast.Assign):
             for target in node.targets:
@@ -279,11 +280,7 @@ def _call(node: ast.Call, imported: dict[str, str]) -> Iterator[Hack]:
 
 def _under_test(module: Module) -> Iterator[Hack]:
     """A branch, or a look-up, that the running test decides, also by way of a variable."""
-    known: set[str] = set()
-    for node in module.nodes:
-        if isinstance(node, ast.Assign | ast.NamedExpr) and _ASKS.search(ast.unparse(node.value)):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            known |= {target.id for target in targets if isinstance(target, ast.Name)}
+    known = _assigned(module, lambda value: _ASKS.search(ast.unparse(value)) is not None)
     for node in module.nodes:
         match node:
             case ast.If() | ast.While() if _asks(node.test, known):
