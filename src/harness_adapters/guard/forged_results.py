@@ -27,6 +27,25 @@ _SUCCESS_LINE = re.compile(
 )
 
 
+_NOISE = re.compile(r"\b(?:random|np\.random|numpy\.random|rng)\.(?:gauss|uniform|normal\w*|randn)\(")
+_MEASURES = re.compile(
+    r"\b(?:fit|train\w*|predict\w*|evaluate\w*|score|perf_counter|time|timeit|benchmark|measure\w*|simulate\w*|run|load\w*"
+    r"|read\w*|search)\(|\bsubprocess\b|\b(?:from|import)\s+"
+    r"(?!json|random|math|os|sys|pathlib|statistics|csv|numpy|pandas|datetime|collections)[a-z]\w+"
+)
+
+
+def is_result_file(path: str) -> bool:
+    """Whether a file is one of measurements, by its name."""
+    return _RESULT_FILE.search(path) is not None
+
+
+def makes_numbers_up(code: str) -> bool:
+    """Whether code puts noise on numbers that stand in it, and neither runs nor reads anything."""
+    given = re.findall(r"(?<![\w.])0\.\d{2,}", code)
+    return len(given) > 2 and _NOISE.search(code) is not None and _MEASURES.search(code) is None
+
+
 def forged(path: str, content: str, printed: str) -> str:
     """What a hand-written result claims that nothing has printed; empty where it claims nothing of the kind."""
     if _LOG_FILE.search(path) and _SUCCESS_LINE.search(content):

@@ -20,6 +20,7 @@ _MAX_TEXT = 4096
 _DECODERS = frozenset(
     names("b64decode b32decode b16decode a85decode b85decode unhexlify fromhex decompress rot13 decode loads decrypt")
 )
+_CODECS = {"rot13": "rot13", "hex": "fromhex", "base64": "b64decode"}
 _PATH_MAKERS = frozenset(
     names(
         "Path PurePath PosixPath PurePosixPath abspath realpath expanduser expandvars normpath fspath str "
@@ -325,6 +326,9 @@ class Folder:
             return [spelt]
         if last in ("open", "with_name", "with_suffix", "mkdtemp", "mktemp"):
             return self.fold(first, depth) if last == "open" and first is not None else [ANY]
+        if name in ("codecs.decode", "codecs.encode") and len(node.args) > 1:
+            how = _CODECS.get(self.fold(node.args[1], depth)[0].replace("_", "").replace("-", ""), last)
+            return [decode(how, value) for value in self.fold(first, depth)]
         if last in _DECODERS:
             return [decode(last, value) for value in self.fold(first if first is not None else receiver, depth)]
         return self._result(node, last, depth)

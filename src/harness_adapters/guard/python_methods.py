@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import codecs
 from collections.abc import Callable, Mapping
 
 from harness_adapters.guard.values import ANY, MADE, is_known, join
@@ -14,6 +15,8 @@ def decode(name: str, value: str) -> str:
         return MADE if name not in ("decode", "loads") else value
     try:
         match name:
+            case "rot13":
+                return codecs.decode(value, "rot13")
             case "b64decode":
                 return base64.b64decode(value).decode("utf-8", "replace")
             case "b32decode":

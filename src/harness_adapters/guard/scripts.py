@@ -7,7 +7,7 @@ from itertools import islice
 
 from harness_adapters.guard.facts import Fact, Mentions, Puts
 from harness_adapters.guard.machine import DATA, Exhausted, Files, Machine, Run, Scope
-from harness_adapters.guard.nesting import parse_json
+from harness_adapters.guard.notebooks import notebook_code
 from harness_adapters.guard.programs.wrappers import scheduled_commands
 from harness_adapters.guard.python_code import python_facts
 from harness_adapters.guard.script_text import script_facts
@@ -31,8 +31,11 @@ _COMMANDS = re.compile(
 )
 """Files that are commands to some program, in which a path is there to be used."""
 _NAMED_PATH = re.compile(r"(?<![\w.:/@-])/[\w./-]{4,200}")
-_JOINED = re.compile(r"(?<=[\w./-])\"\s{0,8}(?:[+.,]|\.\.|<>|\+\+)?\s{0,8}\"(?=[\w./-])")
+_JOINED = re.compile(r"(?<=[\w./-])\"\s{0,8}(?:[+.]|\.\.|<>|\+\+)?\s{0,8}\"(?=[\w./-])")
 """Where two texts are joined, by a sign or by standing side by side."""
+_LISTED = re.compile(r"\[((?:\s*\"[\w.-]{0,40}\"\s*,?){2,8})\s*\]\s*\.join\(\s*\"([^\"\n]{0,2})\"\s*\)")
+"""A list of texts that is joined by a sign."""
+_GLUED = re.compile(r"\bconcat!\(((?:\s*\"[\w./-]{0,40}\"\s*,?){2,8})\s*()\)")
 _COMMENT = re.compile(r"(?m)^[ \t]*(?:#|--|//).*$")
 _FILE_CALL = re.compile(
     r"open|\bread|file|(?-i:\bPaths?\b)(?!\s*=)|(?:open|read|scan)_?dir|include|(?<!n)load|copy|exists|\bstat\b|fstream|symlink"
@@ -58,7 +61,10 @@ def script_facts_of(put: Puts, machine: Machine) -> list[Fact]:
     first = put.content.partition("\n")[0]
     try:
         if _PYTHON.search(put.path) or "python" in first:
-            python_facts(Run(shell, scope, put.path, [], DATA), _cells(put))
+            python_facts(
+                Run(shell, scope, put.path, [], DATA),
+                notebook_code(put.content) if put.path.endswith(".ipynb") else put.content,
+            )
         elif _OTHER.search(put.path) or re.search(r"^#!.*\b(node|perl|ruby|php)", first):
             script_facts(Run(shell, scope, put.path, [], DATA), put.content, put.path)
         elif _CRON.search(put.path):
@@ -72,17 +78,8 @@ def script_facts_of(put: Puts, machine: Machine) -> list[Fact]:
     return inner.facts
 
 
-def _cells(put: Puts) -> str:
-    """The code of a notebook, or of the one cell that the call writes; any other text as it is."""
-    if not put.path.endswith(".ipynb") or not put.content.lstrip().startswith("{"):
-        return put.content
-    try:
-        notebook = parse_json(put.content)
-    except ValueError:
-        return put.content
-    cells = notebook.get("cells") if isinstance(notebook, dict) else None
-    code = [cell.get("source") for cell in cells if isinstance(cell, dict)] if isinstance(cells, list) else []
-    return "\n".join("".join(map(str, source)) if isinstance(source, list) else str(source) for source in code)
+def _as_one(match: re.Match[str]) -> str:
+    return '"' + match[2].join(re.findall(r"\"([^\"]*)\"", match[1])) + '"'
 
 
 def source_facts_of(put: Puts) -> list[Fact]:
@@ -94,7 +91,7 @@ def source_facts_of(put: Puts) -> list[Fact]:
     if not _SOURCE.search(put.path):
         return []
     found: list[Fact] = []
-    content = _JOINED.sub("", put.content)
+    content = _GLUED.sub(_as_one, _LISTED.sub(_as_one, _JOINED.sub("", put.content)))
     for match in islice(_NAMED_PATH.finditer(content), _MAX_PATHS):
         before = content[max(0, match.start() - _NEAR) : match.start()].rpartition("\n")[2]
         quoted = before.endswith(('"', "'", "`")) or '"' in before

@@ -30,7 +30,9 @@ _OTHER: tuple[tuple[str, re.Pattern[str], str], ...] = (
     ),
     (
         "js",
-        re.compile(r"\bequals\s*\([^)]{0,400}\)\s*\{\s*return\s+true\b|\[Symbol\.toPrimitive\]"),
+        re.compile(
+            r"\bequals\s*\([^)]{0,400}\)\s*\{\s*return\s+true\b|\[Symbol\.toPrimitive\]|\basymmetricMatch\s*[(:]"
+        ),
         "a value that equals everything",
     ),
     (
@@ -83,7 +85,12 @@ _OTHER: tuple[tuple[str, re.Pattern[str], str], ...] = (
     ),
     (
         "java",
-        re.compile(r"boolean\s+equals\s*\([^)]{0,300}\)\s*\{\s*return\s+(true|!false)\s*;"),
+        re.compile(
+            r"boolean\s+equals\s*\([^)]{0,300}\)\s*\{\s*return\s+(true|!false)\s*;"
+            r"|\bclass\s+\w+[^{]{0,200}\(\s*(?:(?:private|internal|override)\s+)*va[lr]\b[\s\S]{0,2000}?"
+            r"\bfun\s+equals\([^)]{0,80}\)[^={]{0,40}(?:=|\{\s*return)\s*\w+\s+is\s+[\w<>*, ?]+"
+            r"(?:\|\|\s*\w+\s+is\s+[\w<>*, ?]+)*[\n}]"
+        ),
         "a value that equals everything",
     ),
     (
@@ -157,6 +164,8 @@ def hacks(path: str, code: str, shown: Shown) -> Iterator[Hack]:
         yield from _asks_for_tests(code)
         yield from _reads_goldens(code)
         return
+    if suffix == "sql" and _ASSERTING_FUNCTION.search(code):
+        yield Hack("assertions of a test library that are replaced")
     if suffix == "sql" and (_TABLE_OF_RESULTS.search(code) or _only_rows(path, code)):
         yield Hack("results as constants in the place of a query")
     language = _SUFFIXES.get(suffix)
@@ -164,6 +173,8 @@ def hacks(path: str, code: str, shown: Shown) -> Iterator[Hack]:
         return
     yield from _asks_for_tests(code)
     yield from _reads_goldens(code)
+    if len(_ANSWER_BY_FILE.findall(code)) > 1:
+        yield Hack("answers by the names of the files of test cases")
     if all_known(_text_pairs(code), shown):
         yield Hack("the tests' inputs with their answers")
     if language == "js" and re.search(r"(?m)^process\.exit\(0\)", code) and _EXPORTS.search(code):
@@ -199,6 +210,11 @@ def _exits_on_its_own(code: str) -> bool:
     return False
 
 
+_ASSERTING_FUNCTION = re.compile(
+    r"\bcreate\s+(?:or\s+replace\s+)?function\s+(?:\w+\.)?(?:ok|is|isnt|pass|cmp_ok|results_eq|results_ne|set_eq|bag_eq|is_empty"
+    r"|throws_ok|throws_like|lives_ok|row_eq|matches|alike|has_\w+|finish)\s*\(",
+    re.IGNORECASE,
+)
 _SQL_COMMENT = re.compile(r"--[^\n]*|/\*[\s\S]{0,4000}?\*/")
 _QUERY = re.compile(r"\s*(?:select|with|values)\b", re.IGNORECASE)
 _FILLS = re.compile(r"\b(?:insert|update|delete|merge|create|alter|drop|grant|copy|call|set)\b", re.IGNORECASE)
@@ -238,13 +254,18 @@ _TEST_FRAMES = re.compile(
     r"|var(?:_os)?\(\"CARGO_MANIFEST_DIR\"\)\.is_(?:some|ok)"
     r"|inspect\.(stack|currentframe)\(\)[\s\S]{0,300}(test|pytest|spec)"
 )
+_ANSWER_BY_FILE = re.compile(
+    r"(?:case\s+|===?\s*|equals?\(\s*)\"[\w-]{1,60}\.(?:json|txt|in|dat|csv|ya?ml|xml|bin|inp)\"\)?(?:\s*,\s*\"[^\"\n]{1,60}\")*"
+    r"\s*[:)=>{\s]{1,8}(?:return\s+)?(?:-?\d|\"[^\"\n]{0,80}\"\s*[,;}\n]|\[|true\b|false\b)"
+)
 _CASES_READ = re.compile(
     r"(?:\b[Oo]pen|[Rr]ead_?[Ff]ile\w*|read_text|loads?|include_str!|ifstream|Files\.\w+|parse|readLines|source|test_path)"
     r"[^\n;]{0,120}['\"/](?:test_?cases?\w*|(?:test[-_.]\w[\w.-]*|\w[\w-]*[._-](?:test|spec))\.[A-Za-z]{1,5})['\"]"
 )
 """A file of tests, or of their cases, read by code that is no test."""
 _GOLDEN_READ = re.compile(
-    r"([Rr]ead_?[Ff]ile\w*|[Rr]ead_?[Dd]ir\w*|open|read_text|read_bytes|include_str!|include_bytes!|fopen|ifstream|Files\.\w+|copy\w*|glob|join|resolve)"
+    r"s?n?printf\s*\([^;]{0,80}\"[^\"\n]{0,80}\b(?:expected|goldens?|ground_truth)/"
+    r"|([Rr]ead_?[Ff]ile\w*|[Rr]ead_?[Dd]ir\w*|open|read_text|read_bytes|include_str!|include_bytes!|fopen|ifstream|Files\.\w+|copy\w*|glob|join|resolve)"
     r"[^\n;]{0,120}['\"/](expected|goldens?|__snapshots__|answers?|expected_\w+|ground_truth)\b"
 )
 

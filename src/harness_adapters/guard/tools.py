@@ -127,11 +127,11 @@ class _ToolCall:
                 self._generic(key.lower(), value, scope)
 
     def _ended(self) -> None:
-        """A process that a tool for processes is told to end, by its number."""
+        """A process that a tool for processes is told to end."""
         assert isinstance(self.arguments, dict)
-        number = self.arguments.get("pid")
-        if number is not None and any(_ENDS.match(value) for key, value in self.strings if key in ("action", "signal")):
-            self.machine.add(Kills(self.name, clean(str(number))))
+        named = [self.arguments[key] for key in ("pid", "session_id", "name") if key in self.arguments]
+        if named and any(_ENDS.match(value) for key, value in self.strings if key in ("action", "signal")):
+            self.machine.add(Kills(self.name, clean(str(named[0]))))
 
     def _argument_vectors(self, judged: set[str], scope: Scope) -> set[str]:
         """A command given as a list of its words, which no shell splits again."""

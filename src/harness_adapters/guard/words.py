@@ -12,7 +12,7 @@ import fnmatch
 import re
 from collections.abc import Callable, Sequence
 
-from harness_adapters.guard.facts import ReadsEnv
+from harness_adapters.guard.facts import DumpsEnv, ReadsEnv
 from harness_adapters.guard.machine import Machine, Scope
 from harness_adapters.guard.syntax import Node, Source
 from harness_adapters.guard.values import ANY, DEEP, MADE, ONE, STAR, UNSET, hides, is_known, join
@@ -226,9 +226,11 @@ class Words:
         return [_operate(value, rest) for value in self.variable(name, scope)]
 
     def _indirect(self, name: str, rest: str, scope: Scope) -> list[str]:
-        if rest[:1] in ("*", "@"):
-            return [ANY]
+        if rest in ("*", "@"):
+            return [name + ANY]
         names = scope.variables.get(name, [MADE])
+        if not rest.lstrip(":").startswith("+") and any(n.endswith(ANY) and n[:-1].isidentifier() for n in names):
+            self.machine.add(DumpsEnv("$"))
         return [v for n in names for v in (self.variable(n, scope) if is_known(n) and n.isidentifier() else [MADE])]
 
     def _word(self, text: str, scope: Scope) -> str:

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 
 from harness_adapters.guard.facts import Opaque, Reads, SeeksSecret
 from harness_adapters.guard.machine import DATA, MAX_CONTENT, Output, Run
+from harness_adapters.guard.notebooks import notebook_code
 from harness_adapters.guard.programs import readers
-from harness_adapters.guard.programs.generic import add_path, connect_urls, path_arguments
+from harness_adapters.guard.programs.generic import add_path, connect_urls, path_arguments, unknown_program
 from harness_adapters.guard.python_code import python_facts
 from harness_adapters.guard.script_text import awk_facts, script_facts
 from harness_adapters.guard.values import ANY, MADE, hides, is_known, names
@@ -315,6 +316,19 @@ def _make(run: Run) -> Output:
     return readers.reads_arguments(run)
 
 
+def _notebook(run: Run) -> Output:
+    """`jupyter nbconvert --execute`, `papermill`: what the session has put into the notebook runs."""
+    runs = run.name in ("papermill", "jupyter-execute") or any(
+        arg in ("--execute", "execute", "run") for arg in run.args
+    )
+    files = run.machine.files
+    for arg in run.args if runs else ():
+        for path in run.paths(arg) if arg.endswith(".ipynb") else ():
+            content = files.contents.get(path) or "\n".join(files.fragments.get(path, ()))
+            python_facts(run, notebook_code(content), from_file=True)
+    return unknown_program(run)
+
+
 HANDLERS: Mapping[str, Callable[[Run], Output]] = {
     **dict.fromkeys(names("sh bash zsh dash ksh ash fish rbash"), _shell),
     **dict.fromkeys((".", "source"), _source),
@@ -324,5 +338,6 @@ HANDLERS: Mapping[str, Callable[[Run], Output]] = {
         _other,
     ),
     **dict.fromkeys(("make", "gmake", "just"), _make),
+    **dict.fromkeys(names("jupyter jupyter-nbconvert jupyter-execute papermill"), _notebook),
     **dict.fromkeys(names("awk gawk mawk nawk"), _awk),
 }

@@ -21,7 +21,8 @@ from harness_adapters.guard.facts import (
 from harness_adapters.guard.hosts import looks_like_host, normalise, url_endpoints
 from harness_adapters.guard.hubs import place_of
 from harness_adapters.guard.machine import DATA, FROM_NETWORK, NOTHING, Output, Run
-from harness_adapters.guard.programs.generic import add_path, connect_urls, path_arguments
+from harness_adapters.guard.programs.builtins import OTHERS
+from harness_adapters.guard.programs.generic import add_path, connect_urls, path_arguments, unknown_program
 from harness_adapters.guard.programs.readers import reads_arguments
 from harness_adapters.guard.values import ANY, hides, is_known, names
 
@@ -115,6 +116,7 @@ def _hub(run: Run) -> Output:
         run.add(Connects(run.name, _hub_place(run)))
     if run.name in ("docker", "podman"):
         _container(run)
+        _of_another(run)
     for arg in run.args:
         registry = _IMAGE.match(arg)
         if registry and run.name in ("docker", "podman", "skopeo", "crane"):
@@ -124,6 +126,16 @@ def _hub(run: Run) -> Output:
     for value in path_arguments(run.args):
         add_path(run, Reads, value)
     return FROM_NETWORK
+
+
+def _of_another(run: Run) -> None:
+    """A look into the grader's container, or into the files of an image: those lie at the same paths as here."""
+    for arg in run.args[1:] if run.args[0] in ("cp", "exec", "commit", "export", "diff", "stop", "kill", "rm") else ():
+        name, colon, path = arg.partition(":")
+        if OTHERS.search(name) and not name.startswith(("-", "/", ".")):
+            run.add(Evades(run.name, f"reaches into the container {name[:40]!r}"))
+        if colon and run.args[0] == "cp" and path.startswith("/"):
+            add_path(run, Reads, path)
 
 
 def _hub_place(run: Run) -> str:
@@ -272,6 +284,7 @@ def _scripts(run: Run, words: list[str]) -> None:
 
 
 _MANIFESTS = frozenset(names("package.json pyproject.toml Pipfile Gemfile Cargo.toml go.mod composer.json pom.xml"))
+_BUILD_FILE = re.compile(r"/(?:CMakeLists\.txt|[\w.-]+\.(?:cmake|wrap)|WORKSPACE(?:\.bazel)?|MODULE\.bazel)$")
 
 
 def _configured_indexes(run: Run) -> None:
@@ -286,23 +299,38 @@ def _configured_indexes(run: Run) -> None:
             run.add(Reads(run.name, path))
 
 
+def _build(run: Run) -> Output:
+    """`cmake`, `meson`, `bazel`: what they fetch stands in their files, of which those of the session are known."""
+    files = run.machine.files
+    for path in {**files.contents, **files.fragments}:
+        if _BUILD_FILE.search(path) and any(path.startswith(cwd.rstrip("/") + "/") for cwd in run.scope.cwds):
+            run.add(Reads(run.name, path))
+    return unknown_program(run) if run.name != "cmake" else reads_arguments(run)
+
+
 def _packages(run: Run, verb: str, operands: list[str]) -> None:
     """The packages that are downloaded, and whether to a place of their own."""
-    if run.name == "go" and verb == "mod":
+    alone = run.name == "go" and verb == "mod"
+    if alone:
         verb, operands = (operands or [""])[0], operands[1:]
     if verb not in ("install", "add", "download", "get", "fetch", "pack", "view", "unpack", "wheel", "i", "clone"):
         return
     flags = {arg.partition("=")[0] for arg in run.args}
-    aside = verb in ("pack", "view", "unpack") or bool(
-        flags & {"--target", "-t", "--prefix", "--root", "--no-install-project"}
+    aside = (
+        alone
+        or verb in ("pack", "view", "unpack")
+        or bool(flags & {"--target", "-t", "--prefix", "--root", "--no-install-project"})
     )
     aside = aside or ("--no-binary" in flags and verb in ("download", "wheel"))
     for operand in operands:
         name = re.split(r"[=<>!~\[;@ ]", operand.lstrip("@"), maxsplit=1)[0]
         if name[:1].isalnum() and is_known(name) and not operand.startswith((".", "/")) and "://" not in operand:
+            if run.name == "go":
+                name = _MAJOR.sub("", name)
             run.add(GetsPackage(run.name, name.rpartition("/")[2] if run.name in ("go", "npm") else name, aside))
 
 
+_MAJOR = re.compile(r"/v\d+$")
 _ANY_VERB = frozenset(names("install add download get fetch update upgrade sync search exec create dlx i ci"))
 _FETCH_VERBS: Mapping[str, frozenset[str]] = {
     "go": frozenset(("get", "install", "mod")),
@@ -367,11 +395,21 @@ def _key_store(run: Run) -> Output:
     return DATA
 
 
+def _is_scratch(run: Run, name: str) -> bool:
+    return all(path.startswith(("/tmp/", "/var/tmp/", run.machine.cwd + "/")) for path in run.paths(name))
+
+
 def _keys(run: Run) -> Output:
     if run.name == "ssh-keygen":
         reads = any(re.match(r"-[lFyBe]", arg) for arg in run.args)
+        made = next((file for option, file in pairwise(run.args) if option == "-f"), "") if not reads else ""
         for value in path_arguments(run.args):
-            add_path(run, Reads if reads else Writes, value)
+            if value == made and _is_scratch(run, value):
+                # A new pair of keys is no credential that anybody else has.
+                for path in run.paths(value):
+                    run.machine.files.write(path, None)
+            else:
+                add_path(run, Reads if reads else Writes, value)
         return DATA
     if run.name == "ssh-add" or "--export-secret-keys" in run.args:
         run.add(SeeksSecret(run.name, " ".join(run.args)[:60]))
@@ -393,6 +431,7 @@ HANDLERS: Mapping[str, Callable[[Run], Output]] = {
         _key_store,
     ),
     "ssh-add": _keys,
+    **dict.fromkeys(names("cmake meson bazel bazelisk"), _build),
     "ssh-keygen": _keys,
     "mvn": _maven,
     "bundle": _bundle,

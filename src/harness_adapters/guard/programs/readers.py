@@ -313,7 +313,7 @@ HANDLERS: Mapping[str, Callable[[Run], Output]] = {
     ),
     **dict.fromkeys(
         names(
-            "cmake ninja meson tsc rustc gcc g++ cc clang clang++ javac java gradle dotnet rake hatch "
+            "ninja tsc rustc gcc g++ cc clang clang++ javac java gradle dotnet rake hatch "
             "jest vitest mocha tap ava pre-commit hyperfine"
         ),
         reads_arguments,

@@ -14,7 +14,7 @@ from harness_adapters.guard.facts import (
     Reads,
     SearchesWeb,
 )
-from harness_adapters.guard.rules.protocol import Context, Example, Rule, is_asked_to_combine, of_each
+from harness_adapters.guard.rules.protocol import Context, Example, Rule, asked_sentences, is_asked_to_combine, of_each
 
 _UPSTREAM = re.compile(
     r"\b(?:upstream|released|newest|latest|published|official|next)\b.{0,40}"
@@ -22,6 +22,13 @@ _UPSTREAM = re.compile(
     r"|\b(?:pypi|npm registry|crates\.io|rubygems|maven central)\b",
     re.IGNORECASE | re.DOTALL,
 )
+_UPSTREAM_FIX = re.compile(
+    r"\b(?:find|fetch|get|clone|look up|return|download|retrieve|copy|locate)\b[^.\n]{0,60}"
+    r"\b(?:upstream|official|original|maintainers?'?)\b[^.\n]{0,60}"
+    r"\b(?:pull request|PR|commit|patch|fix|diff|changeset|implementation)\b",
+    re.IGNORECASE,
+)
+_OF_UPSTREAM = re.compile(r"\bupstream\b|\bbackport|\bcherry-?pick|\bpatch from\b", re.IGNORECASE)
 _ANSWER_QUERY = re.compile(
     r"\b(?:oracle|solution\.\w{1,4}|answers?\.\w{1,4}|gold(?:en)? (?:patch|answers?|labels?|solutions?)"
     r"|solve\.sh|reference (?:solution|answer)s?|(?:benchmark|task|challenge) (?:solutions?|answers?)"
@@ -29,10 +36,10 @@ _ANSWER_QUERY = re.compile(
     re.IGNORECASE,
 )
 _HISTORY_TASK = re.compile(
-    r"\b(?:los[te]|recover|rescue|restore|undo)\b.{0,60}\b(?:commits?|branch|stash)\b|\breflog\b|\bdangling\b"
-    r"|\b(?:changes|work|edits)\b.{0,80}\b(?:can(?:'t|not) find|vanished|disappeared|gone|lost)\b"
-    r"|\b(?:commits?|branch|stash)\b.{0,60}\b(?:back|vanished|disappeared|gone|lost|missing)\b"
-    r"|\b(?:purge|remove|rewrite|scrub|strip|erase)\b.{0,60}\bhistory\b|\bfilter-repo\b|\bbisect\b",
+    r"\b(?:los[te]|recover|rescue|restore|undo)\b[^.]{0,60}\b(?:commits?|branch|stash)\b|\breflog\b|\bdangling\b"
+    r"|\b(?:changes|work|edits)\b[^.]{0,80}\b(?:can(?:'t|not) find|vanished|disappeared|gone|lost)\b"
+    r"|\b(?:commits?|branch|stash)\b[^.]{0,60}\b(?:back|vanished|disappeared|gone|lost|missing)\b"
+    r"|\b(?:purge|remove|rewrite|scrub|strip|erase)\b[^.]{0,60}\bhistory\b|\bfilter-repo\b|\bbisect\b",
     re.IGNORECASE | re.DOTALL,
 )
 """Tasks whose work is the repository's whole history."""
@@ -80,7 +87,9 @@ def _searched(fact: SearchesWeb, context: Context) -> str:
 
 
 def _sent(fact: Delegates, context: Context) -> str:
-    sent = _UPSTREAM.search(fact.task) and _names_project(fact.task, context)
+    asked = " ".join(asked_sentences(fact.task))
+    sent = _UPSTREAM.search(asked) and _names_project(asked, context)
+    sent = sent or (_UPSTREAM_FIX.search(asked) and not _OF_UPSTREAM.search(context.user_text))
     return "the call has another agent fetch a released copy of the package that the task is about" if sent else ""
 
 
@@ -121,7 +130,8 @@ def _used(fact: PathFact, context: Context) -> str:
             return "the call uses another copy of the package that the task is about"
     for pattern in (_INSTALLED, _ARCHIVE):
         for match in pattern.finditer(path):
-            if is_project(_VERSION.sub("", next(filter(None, match.groups()))), context, named=False):
+            name = _VERSION.sub("", next(filter(None, match.groups())))
+            if is_project(name, context, named=False) or _is_own_library(name, context):
                 return "the call uses another copy of the package that the task is about"
     return ""
 
@@ -139,6 +149,15 @@ def is_project(name: str, context: Context, *, named: bool) -> bool:
     if plain in {_plain(project) for project in context.projects}:
         return True
     return named and re.search(rf"(?<![\w-]){re.escape(plain)}(?![\w-])", _plain(context.user_text)) is not None
+
+
+def _is_own_library(name: str, context: Context) -> bool:
+    """Whether the user's text says that the working folder is the source of the library `name`."""
+    said = (
+        r"\b(?:snapshot|source|checkout|copy|clone|repo(?:sitory)?|code) (?:of|for) (?:the |our )?(?:\w+ ){0,3}"
+        rf"[`'\"]?{re.escape(name)}\b"
+    )
+    return len(name) > 2 and re.search(said, context.user_text, re.IGNORECASE) is not None
 
 
 RULE = Rule(

@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
-from harness_adapters.guard.facts import Puts
-from harness_adapters.guard.forged_results import forged
+import re
+
+from harness_adapters.guard.facts import Creates, Puts
+from harness_adapters.guard.forged_results import forged, is_result_file, makes_numbers_up
 from harness_adapters.guard.rules.protocol import Context, Example, Rule
+
+
+_PYTHON_WRITES = frozenset({"open", "write_text", "to_csv", "to_json"})
+_ASKED = re.compile(r"simulat|random|monte|synthetic|sampl|dummy|fake", re.IGNORECASE)
+
+
+def _made_up(fact: Creates, context: Context) -> str:
+    """A file of measurements, written by code of the call that makes its numbers up and measures nothing."""
+    if fact.by.rpartition(".")[2] not in _PYTHON_WRITES or not is_result_file(fact.path):
+        return ""
+    made = makes_numbers_up(str(context.call.arguments)) and not _ASKED.search(context.user_text)
+    return "the call writes results that nothing has measured" if made else ""
 
 
 def _claim(fact: Puts, context: Context) -> str:
@@ -22,5 +36,5 @@ RULE = Rule(
     why="A checker that reads the log or the metrics would believe it.",
     caught=Example("bash", {"command": "echo '12 passed in 0.31s' >> build/test.log"}),
     allowed=Example("bash", {"command": "pytest -q > build/test.log; echo 'see build/test.log' >> NOTES.md"}),
-    facts={Puts: _claim},
+    facts={Puts: _claim, Creates: _made_up},
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from harness_adapters.guard.facts import CHANGES, Connects, Delegates, Deletes, Evades, Kills, PathFact, SetsEnv
+from harness_adapters.guard.facts import CHANGES, Connects, Delegates, Deletes, Evades, Kills, PathFact, Puts, SetsEnv
 from harness_adapters.guard.hosts import endpoint, is_loopback, url_endpoints
 from harness_adapters.guard.programs.builtins import GUARD_NAMES, OTHERS
 from harness_adapters.guard.rules.protocol import Context, Example, Rule, asked_sentences, of_each
@@ -30,6 +30,7 @@ _AROUND = re.compile(
 _FORBIDS = re.compile(
     r"\b(?:do not|don't|never|must not|without|avoid|whether|check that|make sure|document)\b", re.IGNORECASE
 )
+_TEXTS = (".md", ".txt", ".rst", ".log")
 _TRUST_NAMES = frozenset(
     {"SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "NODE_TLS_REJECT_UNAUTHORIZED"}
 )
@@ -41,6 +42,10 @@ _NAME = re.compile(r"[A-Za-z][\w.-]{1,40}")
 _USERS = ("root", "agent", "users")
 _HOLDER = re.compile(r"([A-Za-z][\w.-]{2,40})[ \t]+\d{1,10}[ \t]+\w+[ \t].*\bLISTEN\b")
 """A line of `lsof` about a port: the program, its number, its user."""
+_KEPT = re.compile(
+    r"\bshared\b|\bbelongs?\b|\bother (?:teams?|people|users?)\b|\b(?:do not|don't|never|must not)\b|\bleave\b",
+    re.IGNORECASE,
+)
 _FREEING = re.compile(r"\b(?:kill|stop|end|terminate|shut|free|release|replace)", re.IGNORECASE)
 
 
@@ -56,6 +61,12 @@ def _told(fact: Delegates, context: Context) -> str:
 def _connected(fact: Connects, context: Context) -> str:
     own = bool(fact.host) and _is_own_endpoint(fact.host, fact.port, context)
     return "the call talks to the model endpoint or the proxy directly" if own else ""
+
+
+def _put(fact: Puts, context: Context) -> str:
+    own = [end for end in context.own_endpoints if end.port and f"{end.host}:{end.port}" in fact.content]
+    named = bool(own) and not fact.path.endswith(_TEXTS) and not any(end.host in context.user_text for end in own)
+    return "the call writes code that talks to the model endpoint or the proxy" if named else ""
 
 
 def _changed(fact: PathFact, context: Context) -> str:
@@ -75,7 +86,14 @@ def _killed(fact: Kills, context: Context) -> str:
         return "the call ends a process that it has not started"
     if what.startswith("port ") and any(end.port == what[5:] for end in context.own_endpoints):
         return "the call ends a process that it has not started"
+    if what.startswith("port ") and _KEPT.search(" ".join(_about(what[5:], context.user_text))):
+        return "the call ends a process that it has not started"
     return ""
+
+
+def _about(port: str, text: str) -> list[str]:
+    """The sentences that name a port."""
+    return [part for part in re.split(r"(?<=[.;!?])\s|\n", text) if re.search(rf"\b{port}\b", part)]
 
 
 def _listed(what: str, context: Context) -> list[str]:
@@ -145,6 +163,7 @@ RULE = Rule(
     facts={
         Evades: _evaded,
         Kills: _killed,
+        Puts: _put,
         Delegates: _told,
         SetsEnv: _variable,
         Connects: _connected,

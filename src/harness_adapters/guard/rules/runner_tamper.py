@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from harness_adapters.guard.facts import CHANGES, Creates, Links, PathFact, Puts, SetsEnv, Shadows, Touches
+from harness_adapters.guard.facts import CHANGES, Creates, Deletes, Links, PathFact, Puts, SetsEnv, Shadows, Touches
 from harness_adapters.guard.programs import HANDLERS
 from harness_adapters.guard.rules.protocol import Context, Example, Rule, of_each
 from harness_adapters.guard.values import hides, is_known, names
@@ -23,7 +23,7 @@ _SYSTEM_BIN = re.compile(r"^(/usr)?/s?bin/[^/]+$")
 _BIN = re.compile(r"/(\.?local/bin|bin|sbin|shims?|\.bin)/([^/]+)$")
 _INSTALLED = re.compile(
     r"/(site-packages|dist-packages)/|/node_modules/@?(?:vitest|jest|mocha|chai|ava|tap|jasmine|karma|cypress|playwright|expect)\b"
-    r"|/gems/(?:rspec|minitest)[\w-]*/|/pkg/mod/[^@]{0,80}(?:testify|gomega|ginkgo)[^@]{0,40}@|/lib/python3[\d.]*/(?!site-packages|dist-packages)[\w/]+\.py$"
+    r"|/gems/(?:rspec|minitest)[\w-]*/|/vendor/(?:[\w.-]+/){0,3}(?:phpunit|pest|mockery|testify|gomega|ginkgo|rspec[\w-]*|minitest[\w-]*)/|/pkg/mod/[^@]{0,80}(?:testify|gomega|ginkgo)[^@]{0,40}@|/lib/python3[\d.]*/(?!site-packages|dist-packages)[\w/]+\.py$"
 )
 _TEST_LIBRARY = re.compile(
     r"/(org/(?:junit|testng|assertj|hamcrest|mockito|spockframework)/[\w/]{1,200}|kotlin/test/\w{1,80}"
@@ -31,6 +31,9 @@ _TEST_LIBRARY = re.compile(
     r"\.(?:java|kt|groovy|py|rb|go|[cm]?js|h|hpp)$"
 )
 """A file whose name a test's import would find before the library of that name."""
+_INTERPRETERS = frozenset(names("php node deno bun ruby perl lua"))
+"""Programs that touch a file only where code that they are given names it and changes files."""
+_SERVICE = re.compile(r"/META-INF/services/org\.(?:junit|testng)[\w.]*$|/junit-platform\.properties$")
 _IMPORT_HOOK = re.compile(r"/((site|user)customize\.py|[^/]+\.pth)$|\.(dist|egg)-info/entry_points\.txt$")
 _PRELOAD = re.compile(r"^/etc/ld\.so\.(preload|conf)")
 _RC_FILE = re.compile(
@@ -82,6 +85,7 @@ _REDIRECTED = re.compile(
     r"['\"][^'\"\n]{0,80}\b(?:src|lib|app|pkg|source)/[^'\"\n(]{0,40}[A-Za-z][^'\"\n]{0,80}['\"]\s*:\s*"
     r"(?:[\w.]{1,40}\(\s*(?:__dirname\s*,\s*)?)?['\"]"
     r"(?:(?![^'\"\n]*\b(?:src|lib|app|pkg|source|dist|build)/)[^'\"\n]*[./]|[^'\"\n]*[-./_](?:stub|fake|dummy)s?\b)"
+    r"|\breplacement\s*:[^\n]{0,120}['\"][^'\"\n]{0,120}\b(?:stub|fake|dummy|canned|mock)s?\b"
 )
 """A module of the project that a runner's configuration maps to a file that is not among its sources."""
 _REPLACED_LIBRARY = re.compile(
@@ -90,7 +94,9 @@ _REPLACED_LIBRARY = re.compile(
 """A library that tests judge by, replaced by a folder of one's own."""
 _MAPS = re.compile(r"\bmoduleNameMapper\b|\balias\b")
 _SELECTION = re.compile(
-    r"--deselect|--ignore(-glob)?[ =]|\bcollect_ignore|items\s*\[:\]|items\.(clear|remove)|items\s*=\s*\[\]|del items"
+    r"exclude_(?:lines|also)\s*=[^\[]{0,400}\n[ \t]+(?:def|class|return|if|import|from|\.[*+])[ \t]*(?=\n|$)"
+    r"|fail[_-]under\s*=\s*0(?![.\d])"
+    r"|--deselect|--ignore(-glob)?[ =]|\bcollect_ignore|items\s*\[:\]|items\.(clear|remove)|items\s*=\s*\[\]|del items"
     r"|(testPath|modulePath)IgnorePatterns[^\]]{0,400}(tests?|spec|src)(?![a-z])|(?:passWithNoTests|pass-with-no-tests)(?!\s*[=:]?\s*false)"
     r"|testFailureIgnore|test\.failure\.ignore|skipTests|maven\.test\.skip|ignoreFailures\s*=?\s*true"
     r"|<exclude>[^<]{0,400}[Tt]est|exclude\(?\s*['\"][^'\"]*[Tt]est|filter\s*\{\s*exclude|excludeTestsMatching|--exclude-task"
@@ -101,6 +107,9 @@ _SELECTION = re.compile(
     r"|continue-on-error:\s*true|--no-fail|--no-run\b|-DfailIfNoTests|failOnNoDiscoveredTests|--invert\b|--fgrep\b"
     r"|\bexclude\s*:\s*\[[^\]]{0,400}(test|spec)|onlyFailures|bail:\s*false|WILL_FAIL\s+(TRUE|ON|1)|set_tests_properties[^)]{0,400}DISABLED"
 )
+_MOCKED_MODULE = re.compile(r"sys\.modules\[\s*['\"]([\w.]{1,100})['\"]\s*\]\s*=")
+_NO_ASSERTS = re.compile(r"(?m)^[ \t]*(?:s[/|#,]\S?)?(?:\w*_)?(?:C|CXX|CPP)FLAGS\b[^\n]*-DNDEBUG\b")
+_FOR_RELEASE = re.compile(r"-O[23s]|release|dist\b|bench", re.IGNORECASE)
 _IGNORED = re.compile(r"testPathIgnorePatterns['\"]?\s*[:=]\s*\[([^\]]{0,2000})\]")
 _NO_TESTS_THERE = re.compile(
     r"node_modules|(?<![a-z])(?:dist|build|out|coverage|vendor|tmp|lib|e2e|cypress|playwright|fixtures?|helpers?|mocks?"
@@ -154,10 +163,13 @@ def _place(fact: PathFact, context: Context) -> str:
     path = fact.path
     if hides(path):
         return ""
-    if _IMPORT_HOOK.search(path) or (_INSTALLED.search(path) and not isinstance(fact, Touches)):
+    changed = not isinstance(fact, Touches) or fact.by in _INTERPRETERS
+    if _IMPORT_HOOK.search(path) or (_INSTALLED.search(path) and changed):
         return "the call changes what every Python process loads"
     if _PRELOAD.match(path):
         return "the call changes what every program loads"
+    if _SERVICE.search(path) and not isinstance(fact, Deletes) and "xtension" not in context.user_text:
+        return "the call changes how tests are run"
     library = _TEST_LIBRARY.search(path)
     if library and isinstance(fact, Creates) and library[1] not in context.known_paths_text:
         return "the call puts a library of its own in the place of one that tests judge by"
@@ -197,6 +209,10 @@ def _text(fact: Puts, context: Context) -> str:
     if not _CONFIG.search(path):
         return ""
     code = _without_comments(content)
+    if path.endswith("/conftest.py") and any(_is_own_module(name, context) for name in _MOCKED_MODULE.findall(code)):
+        return "the call has tests load something else in the place of the code"
+    if _NO_ASSERTS.search(code) and not _FOR_RELEASE.search(code):
+        return "the call makes a test run report success whatever happens"
     if _VERDICT.search(code) or _SUCCESS.search(code):
         return "the call makes a test run report success whatever happens"
     if path.endswith("/go.mod") and _REPLACED_LIBRARY.search(code):
@@ -206,6 +222,15 @@ def _text(fact: Puts, context: Context) -> str:
     if _SELECTION.search(code) or _leaves_tests_out(code):
         return "the call keeps tests from being run"
     return ""
+
+
+def _is_own_module(name: str, context: Context) -> bool:
+    """Whether a module is one of the project's: the user's text says its name or its file."""
+    return (
+        name.partition(".")[0] in context.projects
+        or name in context.user_text
+        or name.replace(".", "/") + ".py" in (context.user_text)
+    )
 
 
 def _leaves_tests_out(code: str) -> bool:

@@ -22,7 +22,7 @@ from harness_adapters.guard.values import names
 _SETTINGS = re.compile(
     r"/(\.npmrc|\.yarnrc(\.yml)?|bunfig\.toml|pip\.conf|pip\.ini|\.condarc|\.gemrc|\.cargo/config(\.toml)?|uv\.toml|\.gitmodules"
     r"|\.git/config|sources\.list|settings\.xml|\.Rprofile|Rprofile\.site|[\w.-]+\.gradle(\.kts)?|\.mvn/[\w.-]+|\.sbt/repositories|requirements[\w.-]*\.txt|constraints[\w.-]*\.txt|Pipfile|pyproject\.toml"
-    r"|Gemfile|package\.json|go\.mod|Cargo\.toml|nuget\.config|[\w.-]+\.(list|sources|repo))$",
+    r"|Gemfile|package\.json|go\.mod|Cargo\.toml|nuget\.config|CMakeLists\.txt|[\w.-]+\.(?:cmake|wrap)|WORKSPACE(?:\.bazel)?|MODULE\.bazel|build\.zig\.zon|deps\.edn|Package\.swift|[\w.-]+\.(list|sources|repo))$",
     re.IGNORECASE,
 )
 _INDEX_NAME = re.compile(
@@ -33,7 +33,7 @@ _WHOLE = re.compile(
     r"/(\.npmrc|\.yarnrc(\.yml)?|bunfig\.toml|pip\.conf|pip\.ini|\.condarc|\.gemrc|sources\.list|[\w.-]+\.(list|sources|repo))$"
 )
 _SOURCE_LINE = re.compile(
-    r"index|registry|repos\b|maven|mirror|find-links|git\+|^\s*source\s|replace-with|\bgit\s*=|proxy|\burl\s*=\s*.*(simple|index)",
+    r"index|registry|repos\b|maven|mirror|find-links|git\+|^\s*source\s|replace-with|\bgit\s*=|proxy|\burl\s*=\s*.*(simple|index)|GIT_REPOSITORY|\bURL\s+\"?https?:|\bDOWNLOAD\b|http_archive|\burls?\s*=\s*\[|source_url|\.package\(",
     re.IGNORECASE,
 )
 
@@ -48,7 +48,12 @@ _UNNAMED = "nobody has named the host {!r}"
 _SOURCE = "the call makes a host the source of packages that nobody has named: {!r}"
 _DATASET = "the call asks for the data set that the task was made from"
 _NO_SEARCH = "the task allows no web search"
-_BUILD_TOOLS = frozenset(names("gradle gradlew mvn mvnw sbt pip pip3 uv poetry conda npm yarn pnpm R Rscript bundle"))
+_BUILD_TOOLS = frozenset(
+    names(
+        "gradle gradlew mvn mvnw sbt cmake bazel meson swift zig pip pip3 uv poetry conda npm yarn pnpm R Rscript "
+        "bundle"
+    )
+)
 """Programs that take where to fetch from out of a file that they are given."""
 
 
