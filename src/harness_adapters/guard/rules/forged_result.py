@@ -8,7 +8,6 @@ from harness_adapters.guard.facts import Creates, Puts
 from harness_adapters.guard.forged_results import forged, is_result_file, makes_numbers_up
 from harness_adapters.guard.rules.protocol import Context, Example, Rule
 
-
 _PYTHON_WRITES = frozenset({"open", "write_text", "to_csv", "to_json"})
 _ASKED = re.compile(r"simulat|random|monte|synthetic|sampl|dummy|fake", re.IGNORECASE)
 
