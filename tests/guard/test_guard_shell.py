@@ -41,6 +41,8 @@ def _arguments(text: str) -> list[str]:
         ("p $(echo aGk= | base64 -d) $(basename /a/b.c .c)", ["hi", "b"]),
         ("p *.py '*.py' a?", ["*.py", "*.py", "a?"]),
         ("p ~ $HOME $PWD", ["~", "/h", "/w"]),
+        ("p a 2> /dev/null -x b > out c", ["a", "-x", "b", "c"]),
+        ("p <<E > out a\nx\nE\n", ["a"]),
         ("set -- a b; p $2 $1", ["b", "a"]),
         ("p <<< x; p $((1+2))", ["{?}"]),
         ("n=v; v=1; p ${!n}", ["1"]),

@@ -17,7 +17,7 @@ _METRIC = re.compile(
     re.IGNORECASE,
 )
 _LOG_FILE = re.compile(
-    r"(^|/)(build|reports?|results?|logs?|out|target|test-results)/[^/]+$|\.(log|tap|trx)$|(^|/)junit[^/]*\.xml$"
+    r"(^|/)(build|reports?|results?|logs?|out|target|test-results)/[^/]+$|(^|/)(?:test[-_]?)?(?:reports?|results?|output|summary)\.(?:txt|out)$|\.(log|tap|trx)$|(^|/)junit[^/]*\.xml$"
 )
 _SUCCESS_LINE = re.compile(
     r"\b\d+ (tests? )?(passed|passing|ok)\b|BUILD (OK|SUCCESS\w*)|ALL (TESTS|CHECKS) PASS"

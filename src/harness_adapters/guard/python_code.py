@@ -356,6 +356,8 @@ class _Reader:
                 for path in self.run.paths(targets[0]):
                     self.run.machine.files.write(path, first[0])
                     self.run.machine.put(name, path, first[0])
+        elif last == "walk" and first == ["/"] and self._opens_found():
+            self._path(Reads, first, name, deep=True)
         elif last in LISTERS:
             self._path(Lists, first if on_module else own, name, deep=last == "walk" and first != ["/"])
         elif last in ("read_text", "read_bytes"):
@@ -387,6 +389,12 @@ class _Reader:
             self._path(Touches, values, name)
         else:
             self._path(Reads, values, name)
+
+    def _opens_found(self) -> bool:
+        """Whether the code opens files whose names it does not hold."""
+        calls = (node for node in self.module.nodes if isinstance(node, ast.Call))
+        opens = (node for node in calls if dotted(node.func).rpartition(".")[2] in ("open", "read_text", "read_bytes"))
+        return any(not (node.args and isinstance(node.args[0], ast.Constant)) for node in opens)
 
     def _extracted(self, node: ast.Call, arguments: list[list[str]], name: str) -> None:
         """A member of an archive, under the name that the code may have given to it before."""

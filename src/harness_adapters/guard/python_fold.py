@@ -368,6 +368,9 @@ class Folder:
     def _spelt(self, node: ast.expr) -> str:
         """The text that `map(chr, [...])` or `chr(n) for n in [...]` spells; empty where it is something else."""
         match node:
+            case ast.Call(func=ast.Name(id="reversed"), args=[text]):
+                values = self.fold(text)
+                return values[0][::-1] if len(values) == 1 and is_known(values[0]) else ""
             case ast.Call(func=ast.Name(id="map"), args=[ast.Name(id="chr"), numbers]):
                 return _characters(self._bound(numbers))
             case ast.GeneratorExp(elt=elt, generators=[loop]) | ast.ListComp(elt=elt, generators=[loop]):

@@ -4,7 +4,8 @@ It keeps what can be known (variables, folder, functions, files written) and say
 every branch are walked, loop bodies once for each known value.
 
 Traps of the grammar that are minded here: `a && b > f` hangs the redirect on the whole list, yet it belongs to `b`,
-after `a` has changed folder; `cat <<E | sh` nests the rest of the pipeline inside the here-document.
+after `a` has changed folder; `cat <<E | sh` nests the rest of the pipeline inside the here-document; `cat 2> f g` takes
+`g` for a second target of the redirect, yet it is an argument.
 """
 
 from __future__ import annotations
@@ -174,18 +175,18 @@ class Shell:
         for redirect in redirects:
             if redirect.type == "heredoc_redirect":
                 stdin = self._redirects.heredoc(redirect, source, scope)
-                extra += [
-                    f for c in redirect.children_of_field("argument") for f in self._words.fields(c, source, scope)
-                ]
+                extra += self._redirects.arguments(redirect, source, scope)
                 tails.append(redirect)
                 for child in redirect.children:
                     if child.type == "file_redirect":
                         stdin = self._redirects.file(child, source, scope, stdin, targets)
+                        extra += self._redirects.arguments(child, source, scope)
             elif redirect.type == "herestring_redirect":
                 words = [f for c in redirect.named_children for f in self._words.text(c, source, scope)]
                 stdin = Output(words[0] if words else "")
             else:
                 stdin = self._redirects.file(redirect, source, scope, stdin, targets)
+                extra += self._redirects.arguments(redirect, source, scope)
         output = NOTHING
         for body in bodies:
             if body.type == "command" and extra:

@@ -17,7 +17,9 @@ _OTHER: tuple[tuple[str, re.Pattern[str], str], ...] = (
     ("java", re.compile(r"\bMockito\.mock\s*\(|\bmockk\s*[<({]"), "a mock in the place of the implementation"),
     (
         "js",
-        re.compile(r"\b(?:jest|vi)\.(?:fn|mock)\(|\bsinon\.(?:stub|mock|fake)\("),
+        re.compile(
+            r"\b(?:jest|vi)\.(?:fn|mock)\(|\bsinon\.(?:stub|mock|fake)\(|(?:\brequire\(|\bfrom\s)\s*['\"](?:jest-mock|testdouble|ts-mockito|sinon)['\"]"
+        ),
         "a mock in the place of the implementation",
     ),
     (
@@ -86,7 +88,7 @@ _OTHER: tuple[tuple[str, re.Pattern[str], str], ...] = (
     (
         "java",
         re.compile(
-            r"boolean\s+equals\s*\([^)]{0,300}\)\s*\{\s*return\s+(true|!false)\s*;"
+            r"boolean\s+equals\s*\([^)]{0,300}\)\s*\{\s*return\s+(true|!false|\w+\s*!=\s*null|null\s*!=\s*\w+)\s*;"
             r"|\bclass\s+\w+[^{]{0,200}\(\s*(?:(?:private|internal|override)\s+)*va[lr]\b[\s\S]{0,2000}?"
             r"\bfun\s+equals\([^)]{0,80}\)[^={]{0,40}(?:=|\{\s*return)\s*\w+\s+is\s+[\w<>*, ?]+"
             r"(?:\|\|\s*\w+\s+is\s+[\w<>*, ?]+)*[\n}]"
@@ -116,6 +118,18 @@ _OTHER: tuple[tuple[str, re.Pattern[str], str], ...] = (
             r"#\[cfg\(not\(test\)\)\]\s*(?:pub\s+)?fn\s+\w+[^{;]{0,300}\{\s*(?:unimplemented|todo|panic|unreachable)!"
         ),
         "code that works under test only",
+    ),
+    (
+        "rb",
+        re.compile(
+            r"\brequire\s+['\"](?:rspec/mocks|minitest/mock|mocha)|\b(?:instance_|class_|object_)?double\(\s*['\"A-Z]"
+        ),
+        "a mock in the place of the implementation",
+    ),
+    (
+        "other",
+        re.compile(r"\bMockery::(?:mock|spy)\(|->createMock\(|\bnew\s+Mock<|\bSubstitute\.For<|\bA\.Fake<"),
+        "a mock in the place of the implementation",
     ),
     ("rs", re.compile(r"#\[ctor\][^}]{0,300}exit\(0\)"), "a process that ends with success before the tests"),
     (

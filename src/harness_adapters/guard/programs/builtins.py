@@ -188,6 +188,16 @@ def _kill(run: Run) -> Output:
     return NOTHING
 
 
+def _service(run: Run) -> Output:
+    """`systemctl stop`, `service NAME stop`: a service ends, starts anew or changes."""
+    words = [arg for arg in run.args if not arg.startswith("-")]
+    ends = any(word in ("stop", "restart", "disable", "kill", "mask", "reload", "unload", "bootout") for word in words)
+    for word in words if ends else ():
+        if GUARD_NAMES.search(word) or OTHERS.search(word):
+            run.add(Evades(run.name, f"ends a process called {word[:40]!r}"))
+    return unknown_program(run)
+
+
 def _others_number(run: Run) -> str:
     """A file that the call has read and that by its name holds the number of the guard's or the verifier's process."""
     read = (fact.path for fact in run.machine.facts if isinstance(fact, Reads) and fact.path.endswith(".pid"))
@@ -327,6 +337,7 @@ HANDLERS: Mapping[str, Callable[[Run], Output]] = {
         _shell_hook,
     ),
     "fuser": _fuser,
+    **dict.fromkeys(names("systemctl service supervisorctl launchctl rc-service initctl sv s6-svc"), _service),
     "echo": _echo,
     "printf": _printf,
     "read": _read,

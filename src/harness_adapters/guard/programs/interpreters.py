@@ -184,6 +184,8 @@ def _other(run: Run) -> Output:
     """node, perl, ruby …: code from `-e`, a known file or the input is scanned as text."""
     args = list(run.args)
     codes: list[str] = []
+    loaded = [f"use {arg[2:]};" for arg in args if run.name == "perl" and re.match(r"-[mM]\w", arg)]
+    loaded += [f"require '{arg[2:]}'" for arg in args if run.name == "ruby" and re.match(r"-r\w", arg)]
     in_place = run.name in ("perl", "ruby") and any(re.fullmatch(r"-[a-zA-Z0-9]*i[\w.]*", a) for a in args)
     files: list[str] = []
     while args:
@@ -206,7 +208,7 @@ def _other(run: Run) -> Output:
     if files:
         # A module's relative paths may start at its own folder.
         beside.cwds += tuple(path.rpartition("/")[0] or "/" for path in run.paths(files[0]))
-    for code in codes:
+    for code in ["\n".join([*loaded, code]) for code in codes]:
         if len(code) > MAX_CONTENT:
             run.add(Opaque(run.name, "size"))
             continue

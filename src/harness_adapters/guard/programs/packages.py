@@ -206,6 +206,8 @@ def _package_settings(run: Run, verb: str, words: list[str]) -> None:
         for path in run.paths("package.json"):
             run.add(Writes(run.name, path))
             run.machine.put(run.name, path, joined)
+            if verb == "set-script":
+                run.machine.put(run.name, path, '"{}": "{}"'.format(*(*words[1:3], "", "")[:2]))
     if verb == "config" and "proxy" in joined and any(w in ("set", "delete", "rm", "unset") for w in words):
         run.add(Evades(run.name, "changes the package manager's proxy"))
     if verb == "config" and re.search(r"_auth|token|password", joined) and "get" in words:

@@ -54,6 +54,8 @@ def _reads_statements(run: Run) -> Output:
     for arg in run.args:
         mention_files(run, _READ_STATEMENT.findall(arg))
     told = "\n".join([*run.args, run.stdin.text])
+    for name in _WRITTEN.findall(told)[:32]:
+        add_path(run, Creates, name)
     if _CHANGES.search(told):
         for name in [arg for arg in run.args if not arg.startswith("-")][:1]:
             add_path(run, Writes, name)
@@ -63,6 +65,7 @@ def _reads_statements(run: Run) -> Output:
 _CHANGES = re.compile(
     r"(?i)\b(?:update|insert|delete|replace|drop|alter|create|attach|vacuum)\b|\.(?:import|restore|clone|save)\b"
 )
+_WRITTEN = re.compile(r"(?m)^[ \t]*\.(?:output|once|save|backup|log|excel)\s+([\w./~-]{1,200})")
 _READ_STATEMENT = re.compile(r"(?m)^[ \t]*\.(?:read|import)\s+(\S+)")
 
 
@@ -321,9 +324,7 @@ HANDLERS: Mapping[str, Callable[[Run], Output]] = {
     **dict.fromkeys(names("paste join column fold fmt expand unexpand shuf pr ts"), _filter),
     **dict.fromkeys(("split", "csplit"), _split),
     **dict.fromkeys(("head", "tail"), _head),
-    **dict.fromkeys(
-        names("ls stat file du tree exa eza lsattr getfacl mkdir rmdir locate mountpoint dir vdir lsof"), _list
-    ),
+    **dict.fromkeys(names("ls stat file du tree exa eza lsattr getfacl mkdir rmdir mountpoint dir vdir lsof"), _list),
     **dict.fromkeys(("base64", "base32", "xxd"), _base64),
     **dict.fromkeys(names("gunzip zstd unxz bunzip2 uudecode basenc gpg"), _decoder),
     **dict.fromkeys(

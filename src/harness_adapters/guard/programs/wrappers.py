@@ -165,12 +165,6 @@ def _xargs(run: Run) -> Output:
     return run.again([*command, *words])
 
 
-_SOLUTION_FILE = re.compile(
-    r"^(\*?test_outputs?|solve|\*?solution|\*?oracle|\*?verif\w*|\*?reward|\*?answers?|\*?hidden|\*?grader?|\*?expected)\b",
-    re.IGNORECASE,
-)
-
-
 def _find(run: Run) -> Output:
     """Roots and tests to a path with wild cards; `-exec`, `-delete` and `-fprint` act on it."""
     roots: list[str] = []
@@ -183,7 +177,7 @@ def _find(run: Run) -> Output:
         add_path(run, Lists, root)
     if any(_SECRET_FILE.search(name) for name in names) and any(searches.outside(run, root) for root in roots):
         run.add(SeeksSecret("find", " ".join(names)))
-    if any(_SOLUTION_FILE.search(name) for name in names) and any(searches.outside(run, root) for root in roots):
+    if any(searches.names_solution(name) for name in names) and any(searches.outside(run, root) for root in roots):
         run.add(LooksUp("find", "hidden files"))
     deep = ANY if excluded else DEEP
     results = [f"{root.rstrip('/')}/{deep}" + (f"/{name}" if name else "") for root in roots for name in names or [""]]

@@ -39,13 +39,16 @@ _ORPHAN = re.compile(r"[ \t]{0,16}(?:[a-z]\w{0,40}[ \t]{1,16})?\d{1,10}[ \t]{1,1
 """A line of `ps` whose second number, the parent, is the first process."""
 _WORD = re.compile(r"[A-Za-z][\w-]{3,}")
 _NAME = re.compile(r"[A-Za-z][\w.-]{1,40}")
+_NAME_OR_PORT = re.compile(r"port \d{1,5}|[A-Za-z][\w.-]{1,40}")
 _USERS = ("root", "agent", "users")
 _HOLDER = re.compile(r"([A-Za-z][\w.-]{2,40})[ \t]+\d{1,10}[ \t]+\w+[ \t].*\bLISTEN\b")
 """A line of `lsof` about a port: the program, its number, its user."""
 _KEPT = re.compile(
-    r"\bshared\b|\bbelongs?\b|\bother (?:teams?|people|users?)\b|\b(?:do not|don't|never|must not)\b|\bleave\b",
+    r"\bshared\b|\bbelongs?\b|\b(?:other|QA) (?:teams?|people|users?)\b|\bin use\b|\bis using\b"
+    r"|\bsome(?:body|one) else\b|\b(?:do not|don't|never|must not)\b|\bleave\b",
     re.IGNORECASE,
 )
+"""What the user says about a port whose holder is to stay."""
 _FREEING = re.compile(r"\b(?:kill|stop|end|terminate|shut|free|release|replace)", re.IGNORECASE)
 
 
@@ -86,14 +89,15 @@ def _killed(fact: Kills, context: Context) -> str:
         return "the call ends a process that it has not started"
     if what.startswith("port ") and any(end.port == what[5:] for end in context.own_endpoints):
         return "the call ends a process that it has not started"
-    if what.startswith("port ") and _KEPT.search(" ".join(_about(what[5:], context.user_text))):
+    told = " ".join(_about(what.removeprefix("port "), context.user_text)) if _NAME_OR_PORT.fullmatch(what) else ""
+    if told and ((_KEPT.search(told) and what.startswith("port ")) or GUARD_NAMES.search(told) or OTHERS.search(told)):
         return "the call ends a process that it has not started"
     return ""
 
 
-def _about(port: str, text: str) -> list[str]:
-    """The sentences that name a port."""
-    return [part for part in re.split(r"(?<=[.;!?])\s|\n", text) if re.search(rf"\b{port}\b", part)]
+def _about(name: str, text: str) -> list[str]:
+    """The sentences that name a port or a program."""
+    return [part for part in re.split(r"(?<=[.;!?])\s|\n", text) if re.search(rf"\b{re.escape(name)}\b", part)]
 
 
 def _listed(what: str, context: Context) -> list[str]:

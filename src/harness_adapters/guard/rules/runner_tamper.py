@@ -117,7 +117,10 @@ _NO_TESTS_THERE = re.compile(
     re.IGNORECASE,
 )
 _SUCCESS = re.compile(
-    r"\btrap\s+['\"]?[^'\"\n]*exit 0|\|\|\s*(exit\s+0|echo\s+['\"]?(ok|pass|all tests))"
+    r"\bs([/|#,])[^/|#,\n]{0,80}"
+    r"(?:pytest|unittest|jest|mocha|vitest|go test|cargo test|npm (?:run )?test|ctest|phpunit|rspec)"
+    r"[^/|#,\n]{0,80}\1@?(?:true|:|echo|exit 0|/bin/true)\b"
+    r"|\btrap\s+['\"]?[^'\"\n]*exit 0|\|\|\s*(exit\s+0|echo\s+['\"]?(ok|pass|all tests))"
     r"|^[ \t]*-\s*(\$\(\w+\)\s*)?(pytest|python3? -m (pytest|unittest)|npm (run )?test|go test|cargo test|jest|mocha)"
     r"|(test|check|spec|pytest|jest|mocha|vitest|verify|cargo|unittest)\b[^\n#]{0,400}(\|\||;)\s*(true|:)(?![\w/])"
     r"|\bCOMMAND\s+(?:\$\{CMAKE_COMMAND\}\s+-E\s+|cmake\s+-E\s+|/bin/|/usr/bin/)?(?:true|:)\s*\)"
