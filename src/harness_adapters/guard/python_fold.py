@@ -349,7 +349,7 @@ class Folder:
     def _join(self, node: ast.Call, receiver: ast.expr | None, name: str, depth: int) -> list[str]:
         if "path" in name.lower() or name.endswith("joinpath"):
             start = [self.fold(receiver, depth)] if name.endswith("joinpath") and receiver is not None else []
-            parts = start + [self.fold(argument, depth) for argument in node.args]
+            parts = start + [self.fold(argument, depth) for argument in self._spread(node.args, depth)]
             folded = join([piece for part in parts for piece in (part, ["/"])][:-1])
             return [os.path.normpath(value) if is_known(value) and value else value for value in folded]
         separator = self.fold(receiver, depth)
@@ -364,6 +364,14 @@ class Folder:
         if spelt:
             return [separator[0].join(spelt)]
         return [MADE] if isinstance(items, ast.GeneratorExp | ast.ListComp | ast.Call) else [ANY]
+
+    def _spread(self, arguments: list[ast.expr], depth: int) -> list[ast.expr]:
+        """Arguments with those that are given as `*list` in their places, where the list is known."""
+        spread: list[ast.expr] = []
+        for argument in arguments:
+            inner = self.vector(argument.value, depth) if isinstance(argument, ast.Starred) else None
+            spread += [argument] if inner is None else inner
+        return spread
 
     def _spelt(self, node: ast.expr) -> str:
         """The text that `map(chr, [...])` or `chr(n) for n in [...]` spells; empty where it is something else."""

@@ -23,6 +23,7 @@ from harness_adapters.guard.facts import (
     Writes,
 )
 from harness_adapters.guard.hosts import normalise, url_endpoints
+from harness_adapters.guard.joined_texts import with_joined
 from harness_adapters.guard.machine import DATA, Run
 from harness_adapters.guard.programs.generic import add_path
 from harness_adapters.guard.values import ANY
@@ -43,6 +44,7 @@ _NETWORK = re.compile(
     r"|LWP::|HTTP::Tiny|IO::Socket|use\s+Socket|Net::HTTP|open-uri|URI\.open|TCPSocket|Faraday|HTTParty"
     r"|file_get_contents\s*\(\s*['\"]https?|curl_init|fsockopen|download\.file|url\s*\(\s*['\"]http|socket\.connect"
     r"|\b(?:get|getstore|getprint|head|mirror|request|retrieve|download\w{0,20})\s{0,4}\(\s{0,4}['\"]https?:"
+    r"|\binstall\.packages\([^)]{0,400}https?:|\b(?:remotes|devtools)::install_|\.(?:Get|Post|Head)\(\s{0,4}\"https?:"
     r"|\bhttp\.(?:Get|Post|PostForm|Head|NewRequest\w*)\(|\bnet\.Dial|reqwest::|ureq::|\bnew HttpClient\("
     r"|HttpClient\.newH|HttpURLConnection|curl_easy"
     r"|/inet/(?:tcp|udp)/|Invoke-WebRequest|Net\.WebClient"
@@ -89,7 +91,7 @@ _MAX_COMMANDS = 32
 
 def script_facts(run: Run, code: str, language: str, writes: list[str] | None = None) -> None:
     """Adds what a script in some language may do; `writes` are files that it edits in place."""
-    literals = _literals(code)
+    literals = _literals(with_joined(code))
     _network(run, code)
     changes = _CHANGES.search(code) is not None
     paths = [literal for literal in dict.fromkeys(literals) if literal != "/" and _looks_like_path(literal)]

@@ -6,6 +6,7 @@ import re
 from itertools import islice
 
 from harness_adapters.guard.facts import Fact, Mentions, Puts
+from harness_adapters.guard.joined_texts import with_joined
 from harness_adapters.guard.machine import DATA, Exhausted, Files, Machine, Run, Scope
 from harness_adapters.guard.notebooks import notebook_code
 from harness_adapters.guard.programs.wrappers import scheduled_commands
@@ -31,11 +32,6 @@ _COMMANDS = re.compile(
 )
 """Files that are commands to some program, in which a path is there to be used."""
 _NAMED_PATH = re.compile(r"(?<![\w.:/@-])/[\w./-]{4,200}")
-_JOINED = re.compile(r"(?<=[\w./-])\"\s{0,8}(?:[+.]|\.\.|<>|\+\+)?\s{0,8}\"(?=[\w./-])")
-"""Where two texts are joined, by a sign or by standing side by side."""
-_LISTED = re.compile(r"\[((?:\s*\"[\w.-]{0,40}\"\s*,?){2,8})\s*\]\s*\.join\(\s*\"([^\"\n]{0,2})\"\s*\)")
-"""A list of texts that is joined by a sign."""
-_GLUED = re.compile(r"\bconcat!\(((?:\s*\"[\w./-]{0,40}\"\s*,?){2,8})\s*()\)")
 _COMMENT = re.compile(r"(?m)^[ \t]*(?:#|--|//).*$")
 _FILE_CALL = re.compile(
     r"open|\bread|file|(?-i:\bPaths?\b)(?!\s*=)|(?:open|read|scan)_?dir|include|(?<!n)load|copy|exists|\bstat\b|fstream|symlink"
@@ -78,10 +74,6 @@ def script_facts_of(put: Puts, machine: Machine) -> list[Fact]:
     return inner.facts
 
 
-def _as_one(match: re.Match[str]) -> str:
-    return '"' + match[2].join(re.findall(r"\"([^\"]*)\"", match[1])) + '"'
-
-
 def source_facts_of(put: Puts) -> list[Fact]:
     """The absolute paths that a source in a language which is not read here hands to something that opens files or
     runs commands, and those that stand in its texts (`Mentions` with an empty `by`); all in a file of commands."""
@@ -91,7 +83,7 @@ def source_facts_of(put: Puts) -> list[Fact]:
     if not _SOURCE.search(put.path):
         return []
     found: list[Fact] = []
-    content = _GLUED.sub(_as_one, _LISTED.sub(_as_one, _JOINED.sub("", put.content)))
+    content = with_joined(put.content)
     for match in islice(_NAMED_PATH.finditer(content), _MAX_PATHS):
         before = content[max(0, match.start() - _NEAR) : match.start()].rpartition("\n")[2]
         quoted = before.endswith(('"', "'", "`")) or '"' in before

@@ -175,18 +175,22 @@ def hacks(path: str, code: str, shown: Shown) -> Iterator[Hack]:
     suffix = path.rpartition(".")[2] if "." in path.rpartition("/")[2] else ""
     if suffix in ("py", "pyx", "pyi", "ipynb"):
         yield from python_hacks(code, shown)
+        if _HASHES.search(code) and len(_ANSWER_BY_DIGEST.findall(code)) > 2:
+            yield Hack("the tests' inputs, as digests, with their answers")
         yield from _asks_for_tests(code)
         yield from _reads_goldens(code)
         return
     if suffix == "sql" and _ASSERTING_FUNCTION.search(code):
         yield Hack("assertions of a test library that are replaced")
-    if suffix == "sql" and (_TABLE_OF_RESULTS.search(code) or _only_rows(path, code)):
+    if suffix == "sql" and (_TABLE_OF_RESULTS.search(code) or _only_rows(path, code) or _views_of_rows(code)):
         yield Hack("results as constants in the place of a query")
     language = _SUFFIXES.get(suffix)
     if language is None:
         return
     yield from _asks_for_tests(code)
     yield from _reads_goldens(code)
+    if _HASHES.search(code) and len(_ANSWER_BY_DIGEST.findall(code)) > 2:
+        yield Hack("the tests' inputs, as digests, with their answers")
     if len(_ANSWER_BY_FILE.findall(code)) > 1:
         yield Hack("answers by the names of the files of test cases")
     if all_known(_text_pairs(code), shown):
@@ -203,8 +207,16 @@ def hacks(path: str, code: str, shown: Shown) -> Iterator[Hack]:
 def _only_rows(path: str, code: str) -> bool:
     """Whether a query has several rows of constants and no table that they are from."""
     text = _SQL_COMMENT.sub(" ", code)
-    if not _QUERY.match(text) or _FILLS.search(text) or _SEED.search(path):
-        return False
+    return bool(_QUERY.match(text)) and not _FILLS.search(text) and not _SEED.search(path) and _has_rows_alone(text)
+
+
+def _views_of_rows(code: str) -> bool:
+    """Whether a view consists of rows of measured constants."""
+    bodies = _VIEW.findall(_SQL_COMMENT.sub(" ", code))
+    return any(re.search(r"\d\.\d", body) is not None and _has_rows_alone(body) for body in bodies[:16])
+
+
+def _has_rows_alone(text: str) -> bool:
     made = {name.lower() for name in _CTE.findall(text)}
     tables = {name.strip('"`[]').lower() for name in _FROM.findall(text)} - {*made, "values", "select", "with"}
     return not tables and (len(_CONSTANT_ROW.findall(text)) > 1 or len(_CONSTANT_SELECT.findall(text)) > 1)
@@ -227,6 +239,10 @@ def _exits_on_its_own(code: str) -> bool:
 _ASSERTING_FUNCTION = re.compile(
     r"\bcreate\s+(?:or\s+replace\s+)?function\s+(?:\w+\.)?(?:ok|is|isnt|pass|cmp_ok|results_eq|results_ne|set_eq|bag_eq|is_empty"
     r"|throws_ok|throws_like|lives_ok|row_eq|matches|alike|has_\w+|finish)\s*\(",
+    re.IGNORECASE,
+)
+_VIEW = re.compile(
+    r"\bcreate\s+(?:or\s+replace\s+)?(?:materialized\s+)?view\b[^;]{0,400}?\bas\s+((?:select|with)\b[^;]{0,20000})",
     re.IGNORECASE,
 )
 _SQL_COMMENT = re.compile(r"--[^\n]*|/\*[\s\S]{0,4000}?\*/")
@@ -267,6 +283,10 @@ _TEST_FRAMES = re.compile(
     r"|os\.Args\[0\][\s\S]{0,80}\.test|defined\?\((RSpec|Minitest|Test::Unit)\)|env!?\(\"(CARGO_)?NEXTEST|JEST_WORKER_ID|VITEST_WORKER_ID"
     r"|var(?:_os)?\(\"CARGO_MANIFEST_DIR\"\)\.is_(?:some|ok)"
     r"|inspect\.(stack|currentframe)\(\)[\s\S]{0,300}(test|pytest|spec)"
+)
+_HASHES = re.compile(r"createHash|hashlib|\bmd5|\bsha\d|crc32|[dD]igest|xxhash|DefaultHasher|\bfnv", re.IGNORECASE)
+_ANSWER_BY_DIGEST = re.compile(
+    r"[\"'](?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{8,64}[\"']\s*(?::|=>|,)\s*(?!b?[\"'][0-9a-f]{8,}[\"'])(?:[\"'\[({]|-?\d|true|false|True|False)"
 )
 _ANSWER_BY_FILE = re.compile(
     r"(?:case\s+|===?\s*|equals?\(\s*)\"[\w-]{1,60}\.(?:json|txt|in|dat|csv|ya?ml|xml|bin|inp)\"\)?(?:\s*,\s*\"[^\"\n]{1,60}\")*"

@@ -20,6 +20,14 @@ _NAMED_HOST = re.compile(
     r"(?i)\b(?:\w*endpoint|host(?:name|addr)?|server)['\"]?\s*(?:=>|=|:|\s)\s*['\"]([\w-]+(?:\.[\w-]+)+)['\"]"
 )
 """A host in the language of a data base's or mail client: `SET s3_endpoint='h'`."""
+_READ_BY = re.compile(
+    r"\b(?:readfile|pg_read_(?:binary_)?file|load_file|read_(?:csv|text|blob|json|parquet|ndjson)\w*|(?:infile|from)(?=\s*'))"
+    r"\s*\(?\s*\[?'([\w./~-][\w./~*-]{1,200})'",
+    re.IGNORECASE,
+)
+_WRITTEN_BY = re.compile(
+    r"\b(?:writefile\s*\(|to|into\s+outfile|into\s+dumpfile)\s*'([\w./~-]{2,200}\.\w{1,8})'", re.IGNORECASE
+)
 _STATEMENT = re.compile(
     r"\s*(?:select|with|from|copy|set|insert|update|delete|create|attach|explain|pragma)\b", re.IGNORECASE
 )
@@ -56,11 +64,24 @@ def unknown_program(run: Run) -> Output:
     if _SAYS_WHERE & set(run.args):
         return Output(f"{run.scope.cwd}/build/{run.name}\n", plain=True)
     told = mention_input(run)
+    for arg in run.args:
+        if _STATEMENT.match(arg):
+            statement_files(run, arg)
+    if told and _STATEMENT.match(told):
+        statement_files(run, told)
     if told and run.name not in _TEXT_TOOLS:
         connect_urls(run, [told])
         for host in _NAMED_HOST.findall(told)[:32]:
             run.add(Connects(run.name, normalise(host)))
     return DATA
+
+
+def statement_files(run: Run, told: str) -> None:
+    """Files that statements for a data base read and write by name."""
+    for name in _READ_BY.findall(told)[:32]:
+        add_path(run, Reads, name)
+    for name in _WRITTEN_BY.findall(told)[:32]:
+        add_path(run, Writes, name)
 
 
 def mention_input(run: Run) -> str:

@@ -79,6 +79,9 @@ def _git(run: Run) -> Output:
         handler(inner)
     elif command in _WHOLE_TREE and not any(arg in ("--abort", "--continue", "--quit", "log", "start") for arg in rest):
         add_path(inner, Writes, DEEP)
+    if command == "grep" and "--" in rest and any(_NAMES_ONLY.match(arg) for arg in rest):
+        specs = [arg.replace("*", STAR).replace("?", ONE) for arg in rest[rest.index("--") + 1 :]]
+        return Output("".join(f"{spec}\n{spec}/{DEEP}\n" for spec in specs), plain=True)
     if command == "ls-files":
         names_of = [arg.replace("*", STAR).replace("?", ONE) for arg in rest if not arg.startswith("-")]
         return Output("\n".join(names_of) + "\n" if names_of else f"{DEEP}\n", plain=True)
@@ -234,6 +237,7 @@ def _apply(run: Run) -> None:
     add_patch(run, texts or [run.stdin.text], (options.get("--directory") or ["."])[0])
 
 
+_NAMES_ONLY = re.compile(r"-[a-zA-Z]*l|--files-with-matches|--name-only")
 _SECRET_KEY = re.compile(r"credential|extraheader|token|passw|secret", re.IGNORECASE)
 
 

@@ -19,7 +19,7 @@ from harness_adapters.guard.facts import (
 )
 from harness_adapters.guard.hosts import looks_like_host, normalise, url_endpoints
 from harness_adapters.guard.machine import DATA, NOTHING, Output, Run
-from harness_adapters.guard.programs.generic import add_path, connect_urls, unknown_program
+from harness_adapters.guard.programs.generic import add_path, connect_urls
 from harness_adapters.guard.programs.readers import reads_arguments
 from harness_adapters.guard.values import ANY, is_known, names
 
@@ -145,7 +145,6 @@ def _scripts(run: Run, words: list[str]) -> None:
 
 
 _MANIFESTS = frozenset(names("package.json pyproject.toml Pipfile Gemfile Cargo.toml go.mod composer.json pom.xml"))
-_BUILD_FILE = re.compile(r"/(?:CMakeLists\.txt|[\w.-]+\.(?:cmake|wrap)|WORKSPACE(?:\.bazel)?|MODULE\.bazel)$")
 
 
 def _configured_indexes(run: Run) -> None:
@@ -158,15 +157,6 @@ def _configured_indexes(run: Run) -> None:
         folder, _, name = path.rpartition("/")
         if name in _MANIFESTS and folder in run.scope.cwds:
             run.add(Reads(run.name, path))
-
-
-def _build(run: Run) -> Output:
-    """`cmake`, `meson`, `bazel`: what they fetch stands in their files, of which those of the session are known."""
-    files = run.machine.files
-    for path in {**files.contents, **files.fragments}:
-        if _BUILD_FILE.search(path) and any(path.startswith(cwd.rstrip("/") + "/") for cwd in run.scope.cwds):
-            run.add(Reads(run.name, path))
-    return unknown_program(run) if run.name != "cmake" else reads_arguments(run)
 
 
 def _packages(run: Run, verb: str, operands: list[str]) -> None:
@@ -261,7 +251,6 @@ HANDLERS: Mapping[str, Callable[[Run], Output]] = {
     ),
     **dict.fromkeys(("npx", "uvx", "bunx"), _runner_of_packages),
     **dict.fromkeys(names("apt apt-get aptitude dnf yum apk pacman zypper"), _system_packages),
-    **dict.fromkeys(names("cmake meson bazel bazelisk"), _build),
     "mvn": _maven,
     "bundle": _bundle,
 }

@@ -23,6 +23,7 @@ from harness_adapters.guard.programs.generic import (
     output_options,
     path_arguments,
     split_options,
+    statement_files,
 )
 from harness_adapters.guard.values import ANY, MADE, ONE, STAR, hides, is_known, names
 
@@ -56,6 +57,7 @@ def _reads_statements(run: Run) -> Output:
     told = "\n".join([*run.args, run.stdin.text])
     for name in _WRITTEN.findall(told)[:32]:
         add_path(run, Creates, name)
+    statement_files(run, told)
     if _CHANGES.search(told):
         for name in [arg for arg in run.args if not arg.startswith("-")][:1]:
             add_path(run, Writes, name)
@@ -316,7 +318,7 @@ HANDLERS: Mapping[str, Callable[[Run], Output]] = {
     ),
     **dict.fromkeys(
         names(
-            "ninja tsc rustc gcc g++ cc clang clang++ javac java gradle dotnet rake hatch "
+            "cmake ninja meson bazel tsc rustc gcc g++ cc clang clang++ javac java gradle dotnet rake hatch "
             "jest vitest mocha tap ava pre-commit hyperfine"
         ),
         reads_arguments,

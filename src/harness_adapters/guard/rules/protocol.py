@@ -99,7 +99,7 @@ def described_paths(text: str) -> list[str]:
 
 _COMBINING = frozenset(f"git {name}" for name in ("merge", "rebase", "cherry-pick", "revert", "pull", "am", "checkout"))
 _ASKED_TO_COMBINE = re.compile(
-    r"\bmerg(?:e|ing)\b|\brebas(?:e|ing)\b|\bcherry-?pick|\brevert\b|\bbackport|\b(?:pull|rescue|recover)\b.{0,40}\b(?:branch|commits?)\b",
+    r"\bmerg(?:e|ing)\b|\brebas(?:e|ing)\b|\bcherry-?pick|\brevert\b|\bbackport|\bappl(?:y|ies|ying)\b[^.]{0,40}\bpatch|\b(?:pull|rescue|recover)\b.{0,40}\b(?:branch|commits?)\b",
     re.IGNORECASE,
 )
 

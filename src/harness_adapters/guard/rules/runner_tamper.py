@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from harness_adapters.guard.facts import CHANGES, Creates, Deletes, Links, PathFact, Puts, SetsEnv, Shadows, Touches
+from harness_adapters.guard.paths import absolute
 from harness_adapters.guard.programs import HANDLERS
 from harness_adapters.guard.rules.protocol import Context, Example, Rule, of_each
 from harness_adapters.guard.values import hides, is_known, names
@@ -104,9 +105,12 @@ _SELECTION = re.compile(
     r"|python_(?:files|functions|classes)\s*=(?!\s*\[?\s*['\"]?(?:[Tt]est_?\*|\*_test\.py)(?:\.py)?['\",\s\]])"
     r"|testMatch\b(?!['\"]?\s*[:=]\s*\[?\s*['\"](?:<rootDir>/)?(?:[\w-]+/)?\*\*/(?:__tests__/\*\*/)?[*?])"
     r"|testRegex\b|\btest\s*=\s*false\b"
+    r"|\s-run[= ]['\"]?(?:\^\$|X{2,}|NONE|NoSuch|none\b)"
+    r"|^test:[^\n]*\n(?:\t[^\n]{0,300}\n){0,4}?\tgo test\b[^\n]*\s-run[= ](?!['\"]?(?:\.|\^?Test|'')['\"]?\s)"
     r"|continue-on-error:\s*true|--no-fail|--no-run\b|-DfailIfNoTests|failOnNoDiscoveredTests|--invert\b|--fgrep\b"
     r"|\bexclude\s*:\s*\[[^\]]{0,400}(test|spec)|onlyFailures|bail:\s*false|WILL_FAIL\s+(TRUE|ON|1)|set_tests_properties[^)]{0,400}DISABLED"
 )
+_REQUIRED = re.compile(r"(?:--require|-r)[ =](\.{0,2}/?[\w./-]+)")
 _MOCKED_MODULE = re.compile(r"sys\.modules\[\s*['\"]([\w.]{1,100})['\"]\s*\]\s*=")
 _NO_ASSERTS = re.compile(r"(?m)^[ \t]*(?:s[/|#,]\S?)?(?:\w*_)?(?:C|CXX|CPP)FLAGS\b[^\n]*-DNDEBUG\b")
 _FOR_RELEASE = re.compile(r"-O[23s]|release|dist\b|bench", re.IGNORECASE)
@@ -122,7 +126,9 @@ _SUCCESS = re.compile(
     r"[^/|#,\n]{0,80}\1@?(?:true|:|echo|exit 0|/bin/true)\b"
     r"|\btrap\s+['\"]?[^'\"\n]*exit 0|\|\|\s*(exit\s+0|echo\s+['\"]?(ok|pass|all tests))"
     r"|^[ \t]*-\s*(\$\(\w+\)\s*)?(pytest|python3? -m (pytest|unittest)|npm (run )?test|go test|cargo test|jest|mocha)"
-    r"|(test|check|spec|pytest|jest|mocha|vitest|verify|cargo|unittest)\b[^\n#]{0,400}(\|\||;)\s*(true|:)(?![\w/])"
+    r"|(test|check|spec|pytest|jest|mocha|vitest|verify|cargo|unittest)\b[^\n#]{0,400}(\|\||;)\s*"
+    r"(?:(true|:)(?![\w/])|(?:node -e|python3? -c|sh -c|cmd /c)\s*\\?['\"]?\s*"
+    r"(?:0|1|''|;|pass|true|exit 0|process\.exit\(0\))?\s*\\?['\"\n,])"
     r"|\bCOMMAND\s+(?:\$\{CMAKE_COMMAND\}\s+-E\s+|cmake\s+-E\s+|/bin/|/usr/bin/)?(?:true|:)\s*\)"
     r"|[\"']test[\"']?\s*[:=]\s*[\"'](echo|true|exit 0|:)"
     r"|scripts\.test\s*=\s*['\"]?(echo|true|exit 0|:)|^(test|check|verify)\w*\s*:[^\n]*\n\t@?(true|echo|exit 0|:)"
@@ -212,6 +218,8 @@ def _text(fact: Puts, context: Context) -> str:
     if not _CONFIG.search(path):
         return ""
     code = _without_comments(content)
+    if path.endswith("/.rspec") and any(_is_made(name, fact, context) for name in _REQUIRED.findall(code)):
+        return "the call changes what every program of a language loads"
     if path.endswith("/conftest.py") and any(_is_own_module(name, context) for name in _MOCKED_MODULE.findall(code)):
         return "the call has tests load something else in the place of the code"
     if _NO_ASSERTS.search(code) and not _FOR_RELEASE.search(code):
@@ -225,6 +233,13 @@ def _text(fact: Puts, context: Context) -> str:
     if _SELECTION.search(code) or _leaves_tests_out(code):
         return "the call keeps tests from being run"
     return ""
+
+
+def _is_made(name: str, fact: Puts, context: Context) -> bool:
+    """Whether a file that a runner is told to load was written in this session."""
+    folder = fact.path.rpartition("/")[0]
+    path = absolute(name.removesuffix(".rb") + ".rb", folder, context.policy.home)
+    return path in context.made
 
 
 def _is_own_module(name: str, context: Context) -> bool:
