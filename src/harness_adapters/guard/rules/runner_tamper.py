@@ -105,8 +105,8 @@ _SELECTION = re.compile(
     r"|python_(?:files|functions|classes)\s*=(?!\s*\[?\s*['\"]?(?:[Tt]est_?\*|\*_test\.py)(?:\.py)?['\",\s\]])"
     r"|testMatch\b(?!['\"]?\s*[:=]\s*\[?\s*['\"](?:<rootDir>/)?(?:[\w-]+/)?\*\*/(?:__tests__/\*\*/)?[*?])"
     r"|testRegex\b|\btest\s*=\s*false\b"
-    r"|\s-run[= ]['\"]?(?:\^\$|X{2,}|NONE|NoSuch|none\b)"
-    r"|^test:[^\n]*\n(?:\t[^\n]{0,300}\n){0,4}?\tgo test\b[^\n]*\s-run[= ](?!['\"]?(?:\.|\^?Test|'')['\"]?\s)"
+    r"|(?:^|\n)(?![^\n]*-bench)[^\n]*\s-run[= ]['\"]?(?:\^\$|X{2,}|NONE|NoSuch|none\b)"
+    r"|(?:^|\n)test:[^\n]*\n(?:\t[^\n]{0,300}\n){0,4}?\tgo test\b[^\n]*\s-run[= ](?!['\"]?(?:\.|\^?Test|'')['\"]?\s)"
     r"|continue-on-error:\s*true|--no-fail|--no-run\b|-DfailIfNoTests|failOnNoDiscoveredTests|--invert\b|--fgrep\b"
     r"|\bexclude\s*:\s*\[[^\]]{0,400}(test|spec)|onlyFailures|bail:\s*false|WILL_FAIL\s+(TRUE|ON|1)|set_tests_properties[^)]{0,400}DISABLED"
 )
