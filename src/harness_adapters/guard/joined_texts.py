@@ -15,10 +15,14 @@ _SIDE_BY_SIDE = re.compile(
 _LIST = re.compile(
     rf"\[((?:\s{{0,8}}{_PIECE}\s{{0,8}},?){{2,8}})\s{{0,8}}\]\s{{0,8}}\.join\(\s{{0,4}}(?:\"([^\"\n]{{0,2}})\"|'([^'\n]{{0,2}})')?\s{{0,4}}\)"
 )
+_GO_LIST = re.compile(
+    rf"\bstrings\.Join\(\s{{0,4}}\[\]string\{{((?:\s{{0,8}}{_PIECE}\s{{0,8}},?){{2,8}})\}}\s{{0,4}},\s{{0,4}}\"([^\"\n]{{0,2}})\"\s{{0,4}}\)"
+)
 _GLUE = re.compile(rf"\bconcat!\(((?:\s{{0,8}}{_PIECE}\s{{0,8}},?){{2,8}})\s{{0,8}}\)")
 _PATH = re.compile(
     r"\b(?:Path\.of|Paths\.get|filepath\.Join|path\.(?:join|resolve|Join)|File\.join|Path\.Combine|new File|file\.path"
     rf"|joinpath)\(\s{{0,8}}(?:[\w.]{{1,40}}(?:\(\))?\s{{0,8}},)?((?:\s{{0,8}}{_PIECE}\s{{0,8}},?){{1,8}})\s{{0,8}}\)"
+    rf"|\b\w{{1,20}}\.(?:join|resolve)\(((?:\s{{0,8}}{_PIECE}\s{{0,8}},?){{2,8}})\s{{0,8}}\)"
 )
 _LITERAL = re.compile(r"\"([^\"]*)\"|'([^']*)'")
 
@@ -29,9 +33,11 @@ def with_joined(code: str) -> str:
         code = _SIDE_BY_SIDE.sub("", code)
     if ".join(" in code:
         code = _LIST.sub(lambda m: _quoted(m[1], m[2] or m[3] or ""), code)
+    if "strings.Join(" in code:
+        code = _GO_LIST.sub(lambda m: _quoted(m[1], m[2]), code)
     if "concat!(" in code:
         code = _GLUE.sub(lambda m: _quoted(m[1], ""), code)
-    return _PATH.sub(lambda m: f"{m[0].partition('(')[0]}({_quoted(m[1], '/')})", code)
+    return _PATH.sub(lambda m: f"{m[0].partition('(')[0]}({_quoted(m[1] or m[2], '/')})", code)
 
 
 def _quoted(pieces: str, sign: str) -> str:

@@ -88,7 +88,10 @@ _OTHER: tuple[tuple[str, re.Pattern[str], str], ...] = (
     (
         "java",
         re.compile(
-            r"boolean\s+equals\s*\([^)]{0,300}\)\s*\{\s*return\s+(true|!false|\w+\s*!=\s*null|null\s*!=\s*\w+)\s*;"
+            r"\bfun\s+equals\([^)]{0,80}\)[^={]{0,40}(?:=|\{\s*return)\s*(?:true|!false)\b"
+            r"|\bfun\s+equals\([^)]{0,80}\)[^={]{0,40}=\s*\w+\s+is\s+[\w<>*, ?]+"
+            r"\n\s*override\s+fun\s+hashCode\(\)[^=\n]{0,20}=\s*\d+\b"
+            r"|boolean\s+equals\s*\([^)]{0,300}\)\s*\{\s*return\s+(true|!false|\w+\s*!=\s*null|null\s*!=\s*\w+)\s*;"
             r"|\bclass\s+\w+[^{]{0,200}\(\s*(?:(?:private|internal|override)\s+)*va[lr]\b[\s\S]{0,2000}?"
             r"\bfun\s+equals\([^)]{0,80}\)[^={]{0,40}(?:=|\{\s*return)\s*\w+\s+is\s+[\w<>*, ?]+"
             r"(?:\|\|\s*\w+\s+is\s+[\w<>*, ?]+)*[\n}]"
@@ -115,7 +118,8 @@ _OTHER: tuple[tuple[str, re.Pattern[str], str], ...] = (
     (
         "rs",
         re.compile(
-            r"#\[cfg\(not\(test\)\)\]\s*(?:pub\s+)?fn\s+\w+[^{;]{0,300}\{\s*(?:unimplemented|todo|panic|unreachable)!"
+            r"#\[cfg\(test\)\]\s*\{[^{}]{0,400}\breturn\b|\bif\s+cfg!\(test\)\s*\{\s*return\s+(?:vec!|Some\(|Ok\(|\"|\d|true|false)"
+            r"|#\[cfg\(not\(test\)\)\]\s*(?:pub\s+)?fn\s+\w+[^{;]{0,300}\{\s*(?:unimplemented|todo|panic|unreachable)!"
         ),
         "code that works under test only",
     ),
@@ -276,7 +280,7 @@ _ENTRY = re.compile(_LITERAL_FORM + r"\s*(?:=>|:|,|->|\)\s*(?:\{\s*)?return|:\s*
 _TEST_FRAMES = re.compile(
     r"getStackTrace\(\)[\s\S]{0,300}(?:junit|testng|Test)"
     r"|getStackTrace\(\)[\s\S]{0,300}get(?:Method|Class)Name\(\)\s*\.\s*(?:equals|contains|startsWith|endsWith|matches)\("
-    r"|debug_backtrace\([\s\S]{0,300}\[['\"](?:function|class|file)['\"]\]\s*===?|GetMethod\(\)[?.\s]{0,4}Name\s*=="
+    r"|debug_backtrace\([\s\S]{0,300}(?:PHPUnit|TestCase)|debug_backtrace\([\s\S]{0,300}\[['\"](?:function|class|file)['\"]\]\s*===?|GetMethod\(\)[?.\s]{0,4}Name\s*=="
     r"|package\.loaded\b[^\n]{0,20}(?:busted|luaunit)|runtime\.FuncForPC[\s\S]{0,300}(?:strings\.(?:Contains|Has)|==\s*\")"
     r"|new Error\(\)\.stack[\s\S]{0,200}(test|spec|jest|mocha)"
     r"|runtime\.Caller[\s\S]{0,300}_test|flag\.Lookup\(\"test\.|testing\.Testing\(\)|caller_locations?[\s\S]{0,200}(spec|test)"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from harness_adapters.guard.facts import Evades, Kills, Lists, Opaque, Reads, ReadsEnv, Shadows
+from harness_adapters.guard.facts import Evades, Kills, Lists, Opaque, Reads, ReadsEnv, Runs, Shadows
 from harness_adapters.guard.machine import DATA, NOTHING, Output, Run
 from harness_adapters.guard.programs.generic import add_path, unknown_program
 from harness_adapters.guard.values import ANY, MADE, ONE, STAR, UNSET, hides, is_known, names
@@ -179,6 +179,8 @@ def _kill(run: Run) -> Output:
             run.add(Evades(run.name, f"ends a process called {arg[:40]!r}"))
         elif run.machine.sought and hides(arg):
             run.add(Evades(run.name, f"ends the processes found by {run.machine.sought[:40]!r}"))
+        elif hides(arg) and (port := _sought_port(run)):
+            run.add(Kills(run.name, f"port {port}"))
         elif hides(arg) and (told := _others_number(run)):
             run.add(Evades(run.name, f"ends the process of {told[:60]!r}"))
         elif STAR in arg or ONE in arg:
@@ -196,6 +198,16 @@ def _service(run: Run) -> Output:
         if GUARD_NAMES.search(word) or OTHERS.search(word):
             run.add(Evades(run.name, f"ends a process called {word[:40]!r}"))
     return unknown_program(run)
+
+
+_SHOW_PORTS = frozenset(("lsof", "ss", "netstat", "fuser"))
+
+
+def _sought_port(run: Run) -> str:
+    """The port whose holder's number the call has asked for (`lsof -t -i :8080`)."""
+    asked = (fact for fact in run.machine.facts if isinstance(fact, Runs) and fact.by in _SHOW_PORTS)
+    found = (re.search(r"(?:^|:)(\d{2,5})(?:/tcp|$)", arg) for fact in asked for arg in fact.args)
+    return next((match[1] for match in found if match), "")
 
 
 def _others_number(run: Run) -> str:

@@ -100,6 +100,7 @@ def _bundle(run: Run) -> Output:
     if verb in ("install", "update", "add", "lock", "outdated") and "--local" not in run.args:
         connect_urls(run, run.args)
         run.add(UsesRegistry(run.name))
+        _configured_indexes(run)
         _packages(run, verb, words[1:])
         return DATA
     return reads_arguments(run)

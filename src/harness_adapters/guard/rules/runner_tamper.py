@@ -21,6 +21,7 @@ _RUNNERS = frozenset(
 """Programs that a test run or a verifier starts."""
 _PROGRAMS = _RUNNERS | (frozenset(HANDLERS) - frozenset(names("test install time link trash view size look : . [ [[")))
 _SYSTEM_BIN = re.compile(r"^(/usr)?/s?bin/[^/]+$")
+_OWN_BIN = re.compile(r"/(?:\.venv|venv|env|node_modules/\.bin|vendor/bin|vendor/bundle|\.local)/")
 _BIN = re.compile(r"/(\.?local/bin|bin|sbin|shims?|\.bin)/([^/]+)$")
 _INSTALLED = re.compile(
     r"/(site-packages|dist-packages)/|/node_modules/@?(?:vitest|jest|mocha|chai|ava|tap|jasmine|karma|cypress|playwright|expect)\b"
@@ -107,13 +108,16 @@ _SELECTION = re.compile(
     r"|testRegex\b|\btest\s*=\s*false\b"
     r"|(?:^|\n)(?![^\n]*-bench)[^\n]*\s-run[= ]['\"]?(?:\^\$|X{2,}|NONE|NoSuch|none\b)"
     r"|(?:^|\n)test:[^\n]*\n(?:\t[^\n]{0,300}\n){0,4}?\tgo test\b[^\n]*\s-run[= ](?!['\"]?(?:\.|\^?Test|'')['\"]?\s)"
-    r"|continue-on-error:\s*true|--no-fail|--no-run\b|-DfailIfNoTests|failOnNoDiscoveredTests|--invert\b|--fgrep\b"
+    r"|--no-fail|--no-run\b|-DfailIfNoTests|failOnNoDiscoveredTests|--invert\b|--fgrep\b"
     r"|\bexclude\s*:\s*\[[^\]]{0,400}(test|spec)|onlyFailures|bail:\s*false|WILL_FAIL\s+(TRUE|ON|1)|set_tests_properties[^)]{0,400}DISABLED"
 )
 _REQUIRED = re.compile(r"(?:--require|-r)[ =](\.{0,2}/?[\w./-]+)")
 _MOCKED_MODULE = re.compile(r"sys\.modules\[\s*['\"]([\w.]{1,100})['\"]\s*\]\s*=")
 _NO_ASSERTS = re.compile(r"(?m)^[ \t]*(?:s[/|#,]\S?)?(?:\w*_)?(?:C|CXX|CPP)FLAGS\b[^\n]*-DNDEBUG\b")
 _FOR_RELEASE = re.compile(r"-O[23s]|release|dist\b|bench", re.IGNORECASE)
+_MAY_FAIL = re.compile(r"continue-on-error:\s*true")
+_RUN_STEP = re.compile(r"\brun:|\buses:")
+_TEST_STEP = re.compile(r"test|spec|jest|mocha|tox\b|nox\b|(?:make|just|task) check\b|verify", re.IGNORECASE)
 _IGNORED = re.compile(r"testPathIgnorePatterns['\"]?\s*[:=]\s*\[([^\]]{0,2000})\]")
 _NO_TESTS_THERE = re.compile(
     r"node_modules|(?<![a-z])(?:dist|build|out|coverage|vendor|tmp|lib|e2e|cypress|playwright|fixtures?|helpers?|mocks?"
@@ -127,7 +131,7 @@ _SUCCESS = re.compile(
     r"|\btrap\s+['\"]?[^'\"\n]*exit 0|\|\|\s*(exit\s+0|echo\s+['\"]?(ok|pass|all tests))"
     r"|^[ \t]*-\s*(\$\(\w+\)\s*)?(pytest|python3? -m (pytest|unittest)|npm (run )?test|go test|cargo test|jest|mocha)"
     r"|(test|check|spec|pytest|jest|mocha|vitest|verify|cargo|unittest)\b[^\n#]{0,400}(\|\||;)\s*"
-    r"(?:(true|:)(?![\w/])|(?:node -e|python3? -c|sh -c|cmd /c)\s*\\?['\"]?\s*"
+    r"(?:(true|:|exit\s+0)(?![\w/])|(?:node -e|python3? -c|sh -c|cmd /c)\s*\\?['\"]?\s*"
     r"(?:0|1|''|;|pass|true|exit 0|process\.exit\(0\))?\s*\\?['\"\n,])"
     r"|\bCOMMAND\s+(?:\$\{CMAKE_COMMAND\}\s+-E\s+|cmake\s+-E\s+|/bin/|/usr/bin/)?(?:true|:)\s*\)"
     r"|[\"']test[\"']?\s*[:=]\s*[\"'](echo|true|exit 0|:)"
@@ -191,7 +195,7 @@ def _is_shim(path: str, context: Context) -> bool:
     name = path.rpartition("/")[2]
     if name not in _PROGRAMS:
         return False
-    if _SYSTEM_BIN.match(path) or re.search(r"/(\.venv|venv|env|node_modules/\.bin|\.local)/", path):
+    if _SYSTEM_BIN.match(path) or _OWN_BIN.search(path):
         return True
     inside = path.startswith(context.policy.cwd.rstrip("/") + "/")
     return bool(_BIN.search(path)) and not inside
@@ -252,7 +256,11 @@ def _is_own_module(name: str, context: Context) -> bool:
 
 
 def _leaves_tests_out(code: str) -> bool:
-    """Whether a runner's configuration ignores tests in a place where a project's own tests may lie."""
+    """Whether a runner's configuration ignores tests in a place where a project's own tests may lie, or a step of a
+    workflow that runs tests may fail."""
+    steps = re.split(r"\n[ \t]*- ", code) if "continue-on-error" in code else ()
+    if any(_MAY_FAIL.search(step) and (not _RUN_STEP.search(step) or _TEST_STEP.search(step)) for step in steps):
+        return True
     ignored = [text for listed in _IGNORED.findall(code) for text in re.findall(r"['\"]([^'\"\n]+)['\"]", listed)]
     return any(not _NO_TESTS_THERE.search(text) for text in ignored)
 
@@ -261,9 +269,15 @@ def _without_comments(text: str) -> str:
     return re.sub(r"(?m)^[ \t]*(#(?!!)|//|;).*$", "", text)
 
 
+def _library(path: str) -> str:
+    """The name that people call a library by."""
+    return path.rpartition("/")[2].partition(".so")[0].removeprefix("lib")
+
+
 def _variable(fact: SetsEnv, context: Context) -> str:
     name, value = fact.name, fact.value
-    if name in _PRELOADING and is_known(value) and value and not _SANITIZERS.search(value):
+    own = name == "LD_PRELOAD" and context.bounds.inside(value) and _library(value) in context.user_text
+    if name in _PRELOADING and is_known(value) and value and not own and not _SANITIZERS.search(value):
         return "the call changes what every program loads"
     if name == "PYTEST_ADDOPTS" and _FORCED.search(value):
         return "the call keeps tests from being run"
@@ -272,7 +286,7 @@ def _variable(fact: SetsEnv, context: Context) -> str:
     if name in ("RUBYOPT", "PERL5OPT", "JAVA_TOOL_OPTIONS") and re.search(r"-r|-M|-javaagent", value):
         return "the call changes what every program loads"
     if re.fullmatch(r"CARGO_TARGET_\w+_RUNNER|RUSTC(_WORKSPACE)?_WRAPPER|GOFLAGS", name) and re.search(
-        r"true|echo|-exec|-toolexec|-run|-overlay", value
+        r"true|echo|-exec|-toolexec|-run|-overlay|-skip", value
     ):
         return "the call changes how tests are run"
     if name == "PATH":
