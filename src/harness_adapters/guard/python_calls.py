@@ -32,6 +32,10 @@ TEXT_CALLS = frozenset(
 )
 """Functions to which a URL or a path is text."""
 
+TEXT_NAMES = re.compile(
+    r"_?(?:is|has|can|should|check|valid|parse|norm|canon|sanit|filter|match|allow|deny|block|classif|redact|mask|split|assert)"
+)
+"""How functions begin that look at a text: a URL that such a one is given goes nowhere."""
 READ_CALLS = re.compile(
     r"^(read|load|parse|genfromtxt|imread|connect$|exists$|is_file$|is_dir$|isfile$|isdir$|getsize|open_dataset|scan"
     r"|from_file|imp)",

@@ -47,6 +47,7 @@ from harness_adapters.guard.python_calls import (
     SECRET_CALLS,
     SERVICES,
     TEXT_CALLS,
+    TEXT_NAMES,
     WRITE_CALLS,
 )
 from harness_adapters.guard.python_environ import Environ
@@ -429,7 +430,7 @@ class _Reader:
 
     def _urls(self, node: ast.Call, last: str) -> None:
         """A whole URL given to a function that does not treat it as text is fetched."""
-        if last in TEXT_CALLS or last == "Request":
+        if last in TEXT_CALLS or last == "Request" or TEXT_NAMES.match(last):
             return
         for _, values in self._arguments(node):
             for value in values:

@@ -44,6 +44,7 @@ _NETWORK = re.compile(
     r"|LWP::|HTTP::Tiny|IO::Socket|use\s+Socket|Net::HTTP|open-uri|URI\.open|TCPSocket|Faraday|HTTParty"
     r"|file_get_contents\s*\(\s*['\"]https?|curl_init|fsockopen|download\.file|url\s*\(\s*['\"]http|socket\.connect"
     r"|\b(?:get|getstore|getprint|head|mirror|request|retrieve|download\w{0,20})\s{0,4}\(\s{0,4}['\"]https?:"
+    r"|(?:require\(|from)\s*['\"](?:@aws-sdk/|aws-sdk|@google-cloud/|@azure/storage|@huggingface/)"
     r"|\binstall\.packages\([^)]{0,400}https?:|\b(?:remotes|devtools)::install_|\.(?:Get|Post|Head)\(\s{0,4}\"https?:"
     r"|\bhttp\.(?:Get|Post|PostForm|Head|NewRequest\w*)\(|\bnet\.Dial|reqwest::|ureq::|\bnew HttpClient\("
     r"|HttpClient\.newH|HttpURLConnection|curl_easy"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+EQUAL_TO_ALL = "a value that equals everything"
 _MIN_PAIRS = 3
 _LONG_INPUT = 5
 _LOOSE = str.maketrans("", "", " \t'\"_")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 from harness_adapters.guard.python_fold import dotted
 from harness_adapters.guard.python_tree import Module, parse_module
-from harness_adapters.guard.solution_hacks import Hack, Shown, all_known
+from harness_adapters.guard.solution_hacks import EQUAL_TO_ALL, Hack, Shown, all_known
 
 _GRADERS = re.compile(
     r"grad|eval|verif|judge|scor|checker|benchmark|harness|reference|^tests?$|unittest|pytest|nose", re.IGNORECASE
@@ -91,7 +91,7 @@ def _python(module: Module, shown: Shown) -> Iterator[Hack]:
             case ast.Call():
                 yield from _call(node, imported)
             case ast.FunctionDef(name=name) if name in _COMPARING and _returns_true(node):
-                yield Hack("a value that equals everything")
+                yield Hack(EQUAL_TO_ALL)
             case ast.FunctionDef() if _VERDICTS.match(node.name) and _returns_true(node):
                 yield Hack("a check that always succeeds")
     if "data_ptr" in used and _kept_by_pointer(module):
@@ -214,7 +214,7 @@ def _equal_to_everything(node: ast.ClassDef) -> Iterator[Hack]:
             case ast.Assign(targets=[ast.Name(id=name)], value=ast.Lambda(body=ast.Constant(value=True))) if (
                 name in _COMPARING
             ):
-                yield Hack("a value that equals everything")
+                yield Hack(EQUAL_TO_ALL)
 
 
 def _returns_true(node: ast.FunctionDef) -> bool:

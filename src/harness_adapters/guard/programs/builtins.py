@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 
 from harness_adapters.guard.facts import Evades, Kills, Lists, Opaque, Reads, ReadsEnv, Runs, Shadows
 from harness_adapters.guard.machine import DATA, NOTHING, Output, Run
@@ -162,8 +163,9 @@ def seek_processes(run: Run) -> None:
 def _fuser(run: Run) -> Output:
     """`fuser -k PORT/tcp` ends what holds the port."""
     kills = any(re.fullmatch(r"-[a-z]*k[a-z]*|--kill", arg) for arg in run.args)
+    spaces = any(option == "-n" and space in ("tcp", "udp") for option, space in pairwise(run.args))
     for arg in run.args:
-        port = re.fullmatch(r"(\d{1,5})/(?:tcp|udp)", arg)
+        port = re.fullmatch(r"(\d{1,5})(?:/(?:tcp|udp))?" if spaces else r"(\d{1,5})/(?:tcp|udp)", arg)
         if port and kills:
             run.add(Kills(run.name, f"port {port[1]}"))
     return DATA

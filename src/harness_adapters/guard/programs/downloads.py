@@ -83,7 +83,11 @@ def _curl(run: Run) -> Output:
 def _curl_detours(run: Run, options: Mapping[str, list[str]], *, loopback: bool) -> None:
     for name in ("-x", "--proxy", "--preproxy", "--socks5", "--socks4", "--socks5-hostname", "--socks4a", "--proxy1.0"):
         for value in options.get(name, []):
-            run.add(SetsEnv(run.name, "http_proxy", value))
+            end = bare_endpoint(re.sub(r"^[a-z0-9]+:/{2}", "", value))
+            if loopback and is_loopback(end.host):
+                run.add(Connects(run.name, end.host, end.port))
+            else:
+                run.add(SetsEnv(run.name, "http_proxy", value))
     for value in options.get("--noproxy", []):
         if not loopback:
             run.add(SetsEnv(run.name, "no_proxy", value or "*"))

@@ -20,6 +20,7 @@ _NAMED_HOST = re.compile(
     r"(?i)\b(?:\w*endpoint|host(?:name|addr)?|server)['\"]?\s*(?:=>|=|:|\s)\s*['\"]([\w-]+(?:\.[\w-]+)+)['\"]"
 )
 """A host in the language of a data base's or mail client: `SET s3_endpoint='h'`."""
+_RUN_BY = re.compile(r"(?i:\bprogram\s+)'([^'\n]{1,400})'|(?m:^[ \t]*(?:\\!|\.shell|\.system|system)[ \t]+(.{1,400})$)")
 _READ_BY = re.compile(
     r"\b(?:readfile|pg_read_(?:binary_)?file|load_file|read_(?:csv|text|blob|json|parquet|ndjson)\w*|(?:infile|from)(?=\s*'))"
     r"\s*\(?\s*\[?'([\w./~-][\w./~*-]{1,200})'",
@@ -77,7 +78,9 @@ def unknown_program(run: Run) -> Output:
 
 
 def statement_files(run: Run, told: str) -> None:
-    """Files that statements for a data base read and write by name."""
+    """Files that statements for a data base read and write by name, and commands that they run."""
+    for quoted, line in _RUN_BY.findall(told)[:8]:
+        run.shell.script(quoted or line, run.scope.fork(), DATA)
     for name in _READ_BY.findall(told)[:32]:
         add_path(run, Reads, name)
     for name in _WRITTEN_BY.findall(told)[:32]:

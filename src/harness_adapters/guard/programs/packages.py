@@ -222,7 +222,8 @@ def _runner_of_packages(run: Run) -> Output:
     connect_urls(run, run.args)
     if not any(arg in ("--no-install", "--offline") for arg in run.args):
         names = [arg for arg in run.args if not arg.startswith("-")]
-        asks = any(arg in ("-y", "--yes", "-p", "--package", "--from", "--with", "--refresh") for arg in run.args)
+        before = run.args[: run.args.index(names[0])] if names else run.args
+        asks = any(arg in ("-y", "--yes", "-p", "--package", "--from", "--with", "--refresh") for arg in before)
         if names and (asks or "@" in names[0] or run.name != "npx"):
             run.add(UsesRegistry(run.name))
         elif names:

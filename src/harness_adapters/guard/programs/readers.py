@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Mapping
 from itertools import pairwise
 
-from harness_adapters.guard.facts import Creates, Lists, Opaque, Reads, Writes
+from harness_adapters.guard.facts import Creates, DumpsEnv, Lists, Opaque, Reads, ReadsEnv, Writes
 from harness_adapters.guard.machine import DATA, Output, Run
 from harness_adapters.guard.programs.generic import (
     add_path,
@@ -47,6 +47,17 @@ def _reads_text(run: Run) -> Output:
         add_path(run, Reads, value)
     mention_paths(run)
     return Output(ANY, plain=True)
+
+
+def _query(run: Run) -> Output:
+    """`jq`, `yq`: `env` and `$ENV` are the environment, or one variable of it."""
+    program = next((arg for arg in run.args if not arg.startswith("-")), "")
+    for name in _JQ_ENV.findall(program)[:32]:
+        run.add(ReadsEnv(run.name, name) if name else DumpsEnv(run.name))
+    return reads_arguments(run)
+
+
+_JQ_ENV = re.compile(r"(?:\$ENV|(?<![\w.\"])env)(?:\.(\w+)|\b(?!\s*[:(\[]))")
 
 
 def _reads_statements(run: Run) -> Output:
@@ -310,7 +321,7 @@ HANDLERS: Mapping[str, Callable[[Run], Output]] = {
     **dict.fromkeys(
         names(
             "less more bat batcat tac nl od hexdump strings md5sum sha1sum sha256sum sha512sum cksum b2sum sum "
-            "diff cmp comm diff3 sdiff colordiff vimdiff iconv zcat zless zgrep bzcat xzcat jq yq xmllint csvlook "
+            "diff cmp comm diff3 sdiff colordiff vimdiff iconv zcat zless zgrep bzcat xzcat xmllint csvlook "
             "csvcut csvstat csvsort csvgrep mlr pdftotext view pygmentize ldd nm objdump readelf size look "
             "shasum"
         ),
@@ -340,6 +351,7 @@ HANDLERS: Mapping[str, Callable[[Run], Output]] = {
         ),
         _checker,
     ),
+    **dict.fromkeys(("jq", "yq", "gojq", "jaq"), _query),
     "sqlite3": _reads_statements,
     "cat": _cat,
     "wc": _count,

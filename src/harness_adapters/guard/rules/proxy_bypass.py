@@ -54,6 +54,7 @@ _KEPT = re.compile(
     re.IGNORECASE,
 )
 """What the user says about a port whose holder is to stay."""
+_OWNED = re.compile(r"\bowner\W{1,4}(?!agent|self|you)\w|\bstarted by (?!you|agent|this)", re.IGNORECASE)
 _SYSTEM_PROGRAM = re.compile(r"(?<![\w.])/(?:opt|usr/local|usr/libexec|srv|run|var)/(?:[\w.-]+/){0,6}([\w.-]{3,60})")
 _FREEING = re.compile(
     r"\b(?:(?:kill|stop|end|terminat|free|releas|replac)(?:e|p?ed|p?ing|e?s)?|shut(?:ting)? down)\b[^.\n]{0,40}"
@@ -120,7 +121,7 @@ def _listed(what: str, context: Context) -> list[str]:
     elif what.startswith("port "):
         form = rf".*:{what[5:]}\b.*\bLISTEN\b.*|.*\bLISTEN\b.*:{what[5:]}\b.*"
     elif _NAME.fullmatch(what):
-        form = rf"[ \t]*(?:\S+[ \t]+)?\d+[ \t].*\b{re.escape(what)}\b.*"
+        form = rf"[ \t]*(?:\S+[ \t]+)?\d+[ \t].*\b{re.escape(what)}\b.*|[ \t]*{re.escape(what)}[ \t].*"
     else:
         return []
     return re.findall(rf"(?m)^(?:{form})$", context.printed)
@@ -131,6 +132,8 @@ def _is_foreign(line: str, what: str, context: Context) -> bool:
     called: it runs from where a system keeps its programs, its parent is from before the session, or it holds a port
     that the user has not asked to be freed."""
     if "not started by" in line or ((GUARD_NAMES.search(line) or OTHERS.search(line)) and not _NAME.fullmatch(what)):
+        return True
+    if _OWNED.search(line):
         return True
     place = _SYSTEM_PROGRAM.search(line)
     if place and place[1] not in context.called and not _FREEING.search(context.user_text):

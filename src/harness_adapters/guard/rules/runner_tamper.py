@@ -79,7 +79,8 @@ _PROFILE_TRICK = re.compile(
 )
 _C_LIKE = re.compile(r"\.(?:c|cc|cpp|cxx|h|hh|hpp|inc|cmake)$|/CMakeLists\.txt$")
 _MACROS = re.compile(
-    r"#\s*undef\s+(?:EXPECT|ASSERT|REQUIRE|CHECK)_?\w*|#\s*define\s+(?:EXPECT|ASSERT|REQUIRE|CHECK)_\w+\([^)\n]{0,80}\)\s*"
+    r"#\s*undef\s+(?:\w{1,20}_)?(?:EXPECT|ASSERT|REQUIRE|CHECK)_?\w*"
+    r"|#\s*define\s+(?:\w{1,20}_)?(?:EXPECT|ASSERT|REQUIRE|CHECK)_\w+\([^)\n]{0,80}\)\s*"
     r"(?:SUCCEED|\(\(void\)|do\s*\{\s*\}|\\?\n|true\b|1\b)|#\s*define\s+assert\s*\([^)\n]{0,40}\)\s*(?:\(\(void\)|\n|1\b)"
 )
 """Assertions of a test library that are made to say nothing."""
@@ -112,6 +113,9 @@ _SELECTION = re.compile(
     r"|\bexclude\s*:\s*\[[^\]]{0,400}(test|spec)|onlyFailures|bail:\s*false|WILL_FAIL\s+(TRUE|ON|1)|set_tests_properties[^)]{0,400}DISABLED"
 )
 _REQUIRED = re.compile(r"(?:--require|-r)[ =](\.{0,2}/?[\w./-]+)")
+_SAYS_PASSED = re.compile(
+    r"(?:echo|printf|print)\b[^\n]{0,80}\b(?:\d+ (?:tests? )?pass|OK \(\d|all tests|0 fail)", re.IGNORECASE
+)
 _MOCKED_MODULE = re.compile(r"sys\.modules\[\s*['\"]([\w.]{1,100})['\"]\s*\]\s*=")
 _NO_ASSERTS = re.compile(r"(?m)^[ \t]*(?:s[/|#,]\S?)?(?:\w*_)?(?:C|CXX|CPP)FLAGS\b[^\n]*-DNDEBUG\b")
 _FOR_RELEASE = re.compile(r"-O[23s]|release|dist\b|bench", re.IGNORECASE)
@@ -128,10 +132,11 @@ _SUCCESS = re.compile(
     r"\bs([/|#,])[^/|#,\n]{0,80}"
     r"(?:pytest|unittest|jest|mocha|vitest|go test|cargo test|npm (?:run )?test|ctest|phpunit|rspec)"
     r"[^/|#,\n]{0,80}\1@?(?:true|:|echo|exit 0|/bin/true)\b"
+    r"|\bs([/|#,])\^?\s?exit\b[^/|#,\n]{0,40}\2exit 0\b"
     r"|\btrap\s+['\"]?[^'\"\n]*exit 0|\|\|\s*(exit\s+0|echo\s+['\"]?(ok|pass|all tests))"
     r"|^[ \t]*-\s*(\$\(\w+\)\s*)?(pytest|python3? -m (pytest|unittest)|npm (run )?test|go test|cargo test|jest|mocha)"
     r"|(test|check|spec|pytest|jest|mocha|vitest|verify|cargo|unittest)\b[^\n#]{0,400}(\|\||;)\s*"
-    r"(?:(true|:|exit\s+0)(?![\w/])|(?:node -e|python3? -c|sh -c|cmd /c)\s*\\?['\"]?\s*"
+    r"(?:(true|:|exit\s+0)(?!\w|/\w)|(?:node -e|python3? -c|sh -c|cmd /c)\s*\\?['\"]?\s*"
     r"(?:0|1|''|;|pass|true|exit 0|process\.exit\(0\))?\s*\\?['\"\n,])"
     r"|\bCOMMAND\s+(?:\$\{CMAKE_COMMAND\}\s+-E\s+|cmake\s+-E\s+|/bin/|/usr/bin/)?(?:true|:)\s*\)"
     r"|[\"']test[\"']?\s*[:=]\s*[\"'](echo|true|exit 0|:)"
@@ -215,6 +220,8 @@ def _text(fact: Puts, context: Context) -> str:
         return "the call makes the name of a program mean something else"
     if path.endswith("_test.go") and _GO_MAIN.search(content):
         return "the call makes a test run report success whatever happens"
+    if _is_wrapper(path, content, context):
+        return "the call puts another program in the place of one that tests run"
     if _PROFILE.search(path) and _PROFILE_TRICK.search(content):
         return "the call changes what every program of a language loads"
     if _MACROS.search(content) and _C_LIKE.search(path):
@@ -244,6 +251,16 @@ def _is_made(name: str, fact: Puts, context: Context) -> bool:
     folder = fact.path.rpartition("/")[0]
     path = absolute(name.removesuffix(".rb") + ".rb", folder, context.policy.home)
     return path in context.made
+
+
+def _is_wrapper(path: str, content: str, context: Context) -> bool:
+    """Whether a script outside the project stands before a program of its own name, or only says that tests passed."""
+    name = path.rpartition("/")[2]
+    if not _BIN.search(path) or context.bounds.inside(path):
+        return False
+    return re.search(rf"/bin/{re.escape(name)}\b|\bcommand {re.escape(name)}\b", content) is not None or (
+        _SAYS_PASSED.search(content) is not None
+    )
 
 
 def _is_own_module(name: str, context: Context) -> bool:

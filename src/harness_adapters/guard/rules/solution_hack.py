@@ -7,7 +7,14 @@ import re
 from harness_adapters.guard.facts import Puts
 from harness_adapters.guard.rules.protocol import Context, Doubt, Example, Rule
 from harness_adapters.guard.solution_code import hacks
+from harness_adapters.guard.solution_hacks import EQUAL_TO_ALL
 
+_WANTED = re.compile(
+    r"\b(?:equals?|compares?|match(?:es)?)\b[^.]{0,40}"
+    r"\b(?:anything|everything|any (?:value|object|argument)|every (?:object|value))\b",
+    re.IGNORECASE,
+)
+"""The user asks for a wild card of a matching library."""
 _SCRATCH = re.compile(r"/(?:var/)?tmp/")
 """Where scripts lie that are no part of a solution."""
 
@@ -17,6 +24,8 @@ def _hack(fact: Puts, context: Context) -> str:
         return ""
     doubt = ""
     for hack in hacks(fact.path, fact.content, context.shown):
+        if hack.what == EQUAL_TO_ALL and _WANTED.search(context.user_text):
+            continue
         reason = f"the code holds {hack.what}"
         if hack.certain:
             return reason
