@@ -54,7 +54,7 @@ def _query(run: Run) -> Output:
     program = next((arg for arg in run.args if not arg.startswith("-")), "")
     for name in _JQ_ENV.findall(program)[:32]:
         run.add(ReadsEnv(run.name, name) if name else DumpsEnv(run.name))
-    return reads_arguments(run)
+    return _reads_text(run)
 
 
 _JQ_ENV = re.compile(r"(?:\$ENV|(?<![\w.\"])env)(?:\.(\w+)|\b(?!\s*[:(\[]))")
