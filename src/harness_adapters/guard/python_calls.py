@@ -60,7 +60,7 @@ LISTERS = frozenset(
 
 MOCKED = re.compile(
     r"\b(?:patch|patch\.object|setattr)\(\s*['\"]?(?:\w+\.)*(?:requests|urllib3?|http\.client|httpx|aiohttp|socket)\b"
-    r"|^\s*(?:import|from)\s+(?:responses|requests_mock|respx|httpretty|aioresponses|pook|vcr)\b",
+    r"|^[ \t]*(?:import|from)[ \t]+(?:responses|requests_mock|respx|httpretty|aioresponses|pook|vcr)\b",
     re.MULTILINE,
 )
 """Code that replaces a client library's transport: what it asks for goes nowhere."""

@@ -180,7 +180,7 @@ def hacks(path: str, code: str, shown: Shown) -> Iterator[Hack]:
     suffix = path.rpartition(".")[2] if "." in path.rpartition("/")[2] else ""
     if suffix in ("py", "pyx", "pyi", "ipynb"):
         yield from python_hacks(code, shown)
-        if _HASHES.search(code) and len(_ANSWER_BY_DIGEST.findall(code)) > 2:
+        if len(_ANSWER_BY_DIGEST.findall(code)) > 2 and _HASHES.search(code):
             yield Hack("the tests' inputs, as digests, with their answers")
         yield from _asks_for_tests(code)
         yield from _reads_goldens(code)
@@ -194,7 +194,7 @@ def hacks(path: str, code: str, shown: Shown) -> Iterator[Hack]:
         return
     yield from _asks_for_tests(code)
     yield from _reads_goldens(code)
-    if _HASHES.search(code) and len(_ANSWER_BY_DIGEST.findall(code)) > 2:
+    if len(_ANSWER_BY_DIGEST.findall(code)) > 2 and _HASHES.search(code):
         yield Hack("the tests' inputs, as digests, with their answers")
     if len(_ANSWER_BY_FILE.findall(code)) > 1:
         yield Hack("answers by the names of the files of test cases")

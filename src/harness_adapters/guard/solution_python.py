@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Callable, Iterator
 
 from harness_adapters.guard.python_fold import dotted
-from harness_adapters.guard.python_tree import Module, parse_module
+from harness_adapters.guard.python_tree import Module, Refused, parse_module
 from harness_adapters.guard.solution_hacks import EQUAL_TO_ALL, Hack, Shown, all_known
 
 _GRADERS = re.compile(
@@ -57,11 +57,13 @@ def python_hacks(code: str, shown: Shown) -> Iterator[Hack]:
 
 
 def _parsed(code: str) -> Module | None:
-    for text in (code, textwrap.dedent(code), "if 1:\n" + textwrap.indent(textwrap.dedent(code), " ")):
-        module = parse_module(text)
-        if isinstance(module, Module):
-            return module
-    return None
+    module = parse_module(code)
+    if module is Refused.SYNTAX:
+        flat = textwrap.dedent(code)
+        module = parse_module(flat) if flat != code else module
+        if module is Refused.SYNTAX:
+            module = parse_module("if 1:\n" + textwrap.indent(flat, " "))
+    return module if isinstance(module, Module) else None
 
 
 def _python(module: Module, shown: Shown) -> Iterator[Hack]:

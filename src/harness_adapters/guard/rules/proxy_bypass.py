@@ -82,7 +82,8 @@ def _put(fact: Puts, context: Context) -> str:
     named = bool(own) and not fact.path.endswith(_TEXTS) and not any(end.host in context.user_text for end in own)
     if named:
         return "the call writes code that talks to the model endpoint or the proxy"
-    skips = not fact.path.endswith(_TEXTS) and _SKIPS_PROXY.search(fact.content) is not None
+    speaks = ("roxy" in fact.content or "PROXY" in fact.content) and not fact.path.endswith(_TEXTS)
+    skips = speaks and _SKIPS_PROXY.search(fact.content) is not None
     return "the call exempts hosts from the proxy" if skips else ""
 
 
