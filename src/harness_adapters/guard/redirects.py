@@ -38,7 +38,10 @@ class Redirects:
         """Add what one `<`, `>` or `>>` does; the standard input after it."""
         marks = "".join(child.type for child in node.children if not child.is_named)
         marks += "".join(source.text(c.start_byte, c.end_byte) for c in node.children if c.type == "ERROR")
-        for value in self._words.all_fields(_target(node), source, scope):
+        target = _target(node)
+        if target and target[0].type == "process_substitution" and ">" not in marks:
+            return Output(self._words.printed(target[0], source, scope))
+        for value in self._words.all_fields(target, source, scope):
             if "/dev/tcp/" in value or "/dev/udp/" in value:
                 self._device(value)
             elif not value or (value.isdigit() and "&" in marks) or value == "-":

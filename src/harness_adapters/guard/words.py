@@ -119,6 +119,10 @@ class Words:
         values = self._parts(node, source, scope, quoted=True)
         return [_literal(value).replace(STAR, "*").replace(ONE, "?") for value in values]
 
+    def printed(self, node: Node, source: Source, scope: Scope) -> str:
+        """What the commands of a substitution print."""
+        return self._substitute(node, source, scope)
+
     def body(self, node: Node, source: Source, scope: Scope) -> str:
         """A here-document's body after expansion."""
         return self._joined(node, source, scope, quoted=True)[0]
@@ -154,7 +158,7 @@ class Words:
                 value = self._substitute(node, source, scope).rstrip("\n")
                 return [value if quoted else _SPLIT.join(_split(value, scope))]
             case "process_substitution":
-                self._substitute(node, source, scope)
+                self.printed(node, source, scope)
                 return [ANY]
             case "arithmetic_expansion":
                 self._run_children(node, source, scope)

@@ -43,7 +43,7 @@ def _shell(run: Run) -> Output:
     while args and args[0].startswith(("-", "+")) and args[0] != "-":
         arg = args.pop(0)
         if not arg.startswith("--") and arg.endswith("c") and args:
-            return _inline_shell(run, args[0], args[2:])
+            return _inline_shell(run, args[0], args[1:])
         if arg in _SHELL_VALUES and args:
             args.pop(0)
         elif arg == "-s":
@@ -56,7 +56,11 @@ def _shell(run: Run) -> Output:
 def _inline_shell(run: Run, text: str, arguments: list[str]) -> Output:
     if MADE in text or ANY in text.partition(" ")[0]:
         run.add(Opaque(run.name, "script"))
-    return _shell_text(run, text, arguments)
+    inner = run.scope.fork()
+    inner.arguments = arguments[1:]
+    if arguments:
+        inner.variables["0"] = arguments[:1]
+    return run.shell.script(text, inner, DATA)
 
 
 def _script_file(run: Run, name: str, arguments: list[str]) -> Output:
@@ -107,7 +111,7 @@ def _python(run: Run) -> Output:
             module = arg[2:] if arg.startswith("-m") and len(arg) > 2 else (args.pop(0) if args else "")
             return _module(run, module, args)
         if not arg.startswith("--") and arg.endswith("c"):
-            return _python_text(run, args[0] if args else "", "-c")
+            return _python_text(_with_arguments(run, ["-c", *args[1:]]), args[0] if args else "", "-c")
         if arg in ("-W", "-X") and args:
             args.pop(0)
     if args and args[0] not in _STDIN:
@@ -116,7 +120,14 @@ def _python(run: Run) -> Output:
         hides(run.stdin.text) and not (run.stdin.plain or run.stdin.net) and not run.stdin.text.strip(ANY)
     ):
         run.add(Opaque(run.name, "code"))
-    return _python_text(run, run.stdin.text, "-") if run.stdin.text else DATA
+    return _python_text(_with_arguments(run, args), run.stdin.text, "-") if run.stdin.text else DATA
+
+
+def _with_arguments(run: Run, arguments: list[str]) -> Run:
+    """The same program with arguments of its own for its code, the code's name first."""
+    scope = run.scope.fork()
+    scope.arguments = arguments
+    return Run(run.shell, scope, run.name, run.args, run.stdin)
 
 
 def _python_text(run: Run, code: str, where: str) -> Output:
@@ -131,9 +142,7 @@ def _python_file(run: Run, name: str, arguments: list[str]) -> Output:
     add_path(run, Reads, name)
     content = run.machine.files.contents.get(run.paths(name)[-1])
     if content is not None:
-        scope = run.scope.fork()
-        scope.arguments = [name, *arguments]
-        _python_text(Run(run.shell, scope, run.name, run.args, run.stdin), content, name)
+        _python_text(_with_arguments(run, [name, *arguments]), content, name)
     readers.reads_arguments(Run(run.shell, run.scope, name, arguments, run.stdin))
     return DATA
 
