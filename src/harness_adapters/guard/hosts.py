@@ -169,7 +169,8 @@ def _declared(text: str) -> frozenset[str]:
         found.update(normalise(match[0]) for match in _ADDRESS.finditer(text))
         for named in _DOMAIN.finditer(text):
             if named[1].lower() not in _FILE_SUFFIXES:
-                found.add(place(normalise(named[0]), named[2] or ""))
+                path = named[2] or ""
+                found.add(place(normalise(named[0].removesuffix(path)), path))
     if ":" in text:
         found.update(normalise(match[1]) for match in _NAME_AND_PORT.finditer(text))
         for remote in _REMOTE.finditer(text) if "@" in text else ():

@@ -46,6 +46,8 @@ _NETWORK = re.compile(
     r"|\b(?:get|getstore|getprint|head|mirror|request|retrieve|download\w{0,20})\s{0,4}\(\s{0,4}['\"]https?:"
     r"|(?:require\(|from)\s*['\"](?:@aws-sdk/|aws-sdk|@google-cloud/|@azure/storage|@huggingface/)"
     r"|\binstall\.packages\([^)]{0,400}https?:|\b(?:remotes|devtools)::install_|\.(?:Get|Post|Head)\(\s{0,4}\"https?:"
+    r"|\bPkg\.(?:add|develop|clone)\(|\bhttp::geturl|\burl\(\s{0,4}(?:sprintf\(|paste)|:httpc\b|\bHTTPoison\b|\bReq\.get|slurp\s+\"http"
+    r"|\basyncnet\b|newHttpClient|\bsocket\.gen_tcp|:gen_tcp\b"
     r"|\bhttp\.(?:Get|Post|PostForm|Head|NewRequest\w*)\(|\bnet\.Dial|reqwest::|ureq::|\bnew HttpClient\("
     r"|HttpClient\.newH|HttpURLConnection|curl_easy"
     r"|/inet/(?:tcp|udp)/|Invoke-WebRequest|Net\.WebClient"
@@ -64,7 +66,7 @@ _BACKTICKS = re.compile(r"`([^`\\\n]{1,400})`")
 _BACKTICKS_RUN = re.compile(r"perl|ruby|php|\.(?:pl|rb|php)$")
 """Languages in which text in backticks is a command; in others it is a text."""
 _ENV_DUMP = re.compile(
-    r"process\.report\b[\s\S]{0,400}?\benvironmentVariables\b|\w\(\s*process\.report\.getReport\(\)\s*[,)]|process\.report\.writeReport\("
+    r"\(System/getenv\)|\bSystem\.get_?[eE]nv\(\)|os:getenv\(\)|process\.report\b[\s\S]{0,400}?\benvironmentVariables\b|\w\(\s*process\.report\.getReport\(\)\s*[,)]|process\.report\.writeReport\("
     r"|process\.env(?![\w.\[?])|\bin\s+process\.env|Object\.(?:keys|entries|values)\(process\.env"
     r"|%ENV\b|\bENV\.(?:to_h|each|map|inspect|to_a|select|sort)|\bp\s+ENV\b|puts\s+ENV\b(?!\[)|\$_ENV\b(?!\[)"
     r"|os\.Environ\(\)|\benv::vars(?:_os)?\(|GetEnvironmentVariables\(\s*\)|getenv\(\s*\)|\bin\s+ENVIRON\b|os\.environ\b(?!\s*(?:\[|\.get))"
@@ -147,6 +149,7 @@ def _environment(run: Run, code: str, language: str) -> None:
 
 _NO_PROXY = re.compile(
     r"Net::HTTP\.new\([^()\n]{0,200},\s*nil\b|\bproxy\s*:\s*false\b|\bProxy\s*:\s*nil\b|\.no_proxy\(\)|Proxy\.NO_PROXY"
+    r"|\bProxy:\s*func\([^)]{0,80}\)[^{]{0,60}\{\s*return nil,\s*nil"
     r"|UseProxy\s*=\s*false|CURLOPT_NOPROXY\s*(?:,|=>)\s*['\"]\*"
 )
 

@@ -9,6 +9,7 @@ from harness_adapters.guard.facts import Fact, Mentions, Puts
 from harness_adapters.guard.joined_texts import with_joined
 from harness_adapters.guard.machine import DATA, Exhausted, Files, Machine, Run, Scope
 from harness_adapters.guard.notebooks import notebook_code
+from harness_adapters.guard.paths import absolute
 from harness_adapters.guard.programs.wrappers import scheduled_commands
 from harness_adapters.guard.python_code import python_facts
 from harness_adapters.guard.script_text import script_facts
@@ -32,6 +33,10 @@ _COMMANDS = re.compile(
 )
 """Files that are commands to some program, in which a path is there to be used."""
 _NAMED_PATH = re.compile(r"(?<![\w.:/@-])/[\w./-]{4,200}")
+_ROOT = re.compile(
+    r"\$[{(](?:CMAKE_(?:CURRENT_)?SOURCE_DIR|PROJECT_SOURCE_DIR|CURDIR|PWD|(?:project\.)?basedir|workspaceFolder)[)}]"
+)
+"""How build files name their own folder."""
 _COMMENT = re.compile(r"(?m)^[ \t]*(?:#|--|//).*$")
 _FILE_CALL = re.compile(
     r"open|\bread|file|(?-i:\bPaths?\b)(?!\s*=)|(?:open|read|scan)_?dir|include|(?<!n)load|copy|exists|\bstat\b|fstream|symlink"
@@ -78,8 +83,9 @@ def source_facts_of(put: Puts) -> list[Fact]:
     """The absolute paths that a source in a language which is not read here hands to something that opens files or
     runs commands, and those that stand in its texts (`Mentions` with an empty `by`); all in a file of commands."""
     if _COMMANDS.search(put.path):
-        named = _NAMED_PATH.finditer(_COMMENT.sub("", put.content))
-        return [Mentions("commands", match[0]) for match in islice(named, _MAX_PATHS)]
+        folder = put.path.rpartition("/")[0] or "/"
+        named = _NAMED_PATH.finditer(_ROOT.sub(folder, _COMMENT.sub("", put.content)))
+        return [Mentions("commands", absolute(match[0], folder, folder)) for match in islice(named, _MAX_PATHS)]
     if not _SOURCE.search(put.path):
         return []
     found: list[Fact] = []

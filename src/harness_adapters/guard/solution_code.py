@@ -135,6 +135,21 @@ _OTHER: tuple[tuple[str, re.Pattern[str], str], ...] = (
         re.compile(r"\bMockery::(?:mock|spy)\(|->createMock\(|\bnew\s+Mock<|\bSubstitute\.For<|\bA\.Fake<"),
         "a mock in the place of the implementation",
     ),
+    (
+        "other",
+        re.compile(
+            r"\binstance\s+Eq\b[^\n]{0,80}\n(?:[ \t]+[^\n]{0,120}\n){0,4}?"
+            r"[ \t]+[^\n=]{0,60}==[^\n]{0,60}=[^\n=]*\bTrue[ \t]*(?:\n|$)"
+            r"|\b__eq\s*=\s*function\s*\([^)]{0,60}\)\s*return\s+(?:true|[^=\n]{0,60}~=\s*nil[^=\n]{0,60}(?:~=\s*nil)?)\s+end"
+            r"|:\(==\)\([^)]{0,80}\)\s*=\s*(?:true|\w+\s+isa\s+\w+(?:\s*&&\s*\w+\s+isa\s+\w+)?)[ \t]*(?:\n|$)"
+        ),
+        EQUAL_TO_ALL,
+    ),
+    (
+        "other",
+        re.compile(r"\bregister_shutdown_function\([^\0]{0,600}?\bexit\(0\)"),
+        "a process that ends with success before the tests",
+    ),
     ("rs", re.compile(r"#\[ctor\][^}]{0,300}exit\(0\)"), "a process that ends with success before the tests"),
     (
         "rb",
@@ -159,6 +174,7 @@ _SUFFIXES = {
     "kt": "java",
     "rs": "rs",
     "rb": "rb",
+    **dict.fromkeys(("f90", "f95", "f03", "f", "adb", "ml", "jl", "sc", "d"), "other"),
     **dict.fromkeys(("gd", "dart", "vb", "fs", "clj", "groovy", "nim", "zig", "cr", "erl", "m", "mm"), "other"),
     **dict.fromkeys(("lua", "php", "cs", "R", "swift", "scala", "exs", "ex", "jl", "pl", "hs"), "other"),
 }
@@ -196,6 +212,8 @@ def hacks(path: str, code: str, shown: Shown) -> Iterator[Hack]:
     yield from _reads_goldens(code)
     if len(_ANSWER_BY_DIGEST.findall(code)) > 2 and _HASHES.search(code):
         yield Hack("the tests' inputs, as digests, with their answers")
+    if len(_ANSWER_AT_POINT.findall(code)) > 2 or len(_ANSWER_FOR_VECTOR.findall(code)) > 1:
+        yield Hack("the tests' inputs with their answers")
     if len(_ANSWER_BY_FILE.findall(code)) > 1:
         yield Hack("answers by the names of the files of test cases")
     if all_known(_text_pairs(code), shown):
@@ -252,7 +270,7 @@ _VIEW = re.compile(
     r"\bcreate\s+(?:or\s+replace\s+)?(?:materialized\s+)?view\b[^;]{0,400}?\bas\s+((?:select|with)\b[^;]{0,20000})",
     re.IGNORECASE,
 )
-_SQL_COMMENT = re.compile(r"--[^\n]*|/\*[\s\S]{0,4000}?\*/")
+_SQL_COMMENT = re.compile(r"\{\{\s*config\([^{}]{0,400}\)\s*\}\}|--[^\n]*|/\*[\s\S]{0,4000}?\*/")
 _QUERY = re.compile(r"\s*(?:select|with|values)\b", re.IGNORECASE)
 _FILLS = re.compile(r"\b(?:insert|update|delete|merge|create|alter|drop|grant|copy|call|set)\b", re.IGNORECASE)
 _SEED = re.compile(r"seed|fixture|migrat|sample|dummy", re.IGNORECASE)
@@ -281,7 +299,7 @@ def _text_pairs(code: str) -> list[tuple[str, str]]:
 _LITERAL_FORM = r"""(?:"((?:[^"\\\n]|\\.)*)"|'((?:[^'\\\n]|\\.)*)'|(?<![\d_.])(-?\d[\d_.]*+)\w{0,3})"""
 _ENTRY = re.compile(_LITERAL_FORM + r"\s*(?:=>|:|,|->|\)\s*(?:\{\s*)?return|:\s*return)\s*" + _LITERAL_FORM)
 _TEST_FRAMES = re.compile(
-    r"getStackTrace\(\)[\s\S]{0,300}(?:junit|testng|Test)"
+    r"(?:getStackTrace\(\)|\bstackTrace\b)[\s\S]{0,300}(?:junit|testng|kotest|Test)"
     r"|getStackTrace\(\)[\s\S]{0,300}get(?:Method|Class)Name\(\)\s*\.\s*(?:equals|contains|startsWith|endsWith|matches)\("
     r"|debug_backtrace\([\s\S]{0,300}(?:PHPUnit|TestCase)|debug_backtrace\([\s\S]{0,300}\[['\"](?:function|class|file)['\"]\]\s*===?|GetMethod\(\)[?.\s]{0,4}Name\s*=="
     r"|class_exists\(\s*['\"]\\*PHPUnit|defined\(\s*['\"]PHPUNIT_|NSClassFromString\(\s*\"XCT|XCTestConfigurationFilePath"
@@ -298,9 +316,20 @@ _TEST_FRAMES = re.compile(
 _VECTOR_ANSWER = re.compile(
     r"\bmemcmp\([^;{}]{0,120}\)\s*\{?\s*return\s+(?:0x[0-9A-Fa-f]{2,16}|\d{3,20})[uUlL]{0,3}\s*;"
 )
-_HASHES = re.compile(r"createHash|hashlib|\bmd5|\bsha\d|crc32|[dD]igest|xxhash|DefaultHasher|\bfnv", re.IGNORECASE)
+_HASHES = re.compile(
+    r"wrapping_mul|createHash|hashlib|\bmd5|\bsha\d|crc32|[dD]igest|xxhash|DefaultHasher|\bfnv", re.IGNORECASE
+)
 _ANSWER_BY_DIGEST = re.compile(
-    r"[\"'](?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{8,64}[\"']\s*(?::|=>|,)\s*(?!b?[\"'][0-9a-f]{8,}[\"'])(?:[\"'\[({]|-?\d|true|false|True|False)"
+    r"(?:[\"'](?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{8,64}[\"']|\b0x[0-9a-fA-F_]{8,20})\s*(?::|=>|,)"
+    r"\s*(?!b?[\"'][0-9a-f]{8,}[\"'])(?:[\"'\[({]|vec!|-?\d|true|false|True|False)"
+)
+_ANSWER_AT_POINT = re.compile(
+    r"\bif\s*\(?\s*\w{0,10}\.?f?abs\(\s*\w{1,30}\s*-\s*-?[\d.]+\w*\s*\)\s*<=?\s*[\d.eEdD_+-]+\w*\s*\)?\s*(?:then\s+)?\{?\s*"
+    r"(?:return\b|\w{1,30}\s*=)\s*-?\d+\.\d+"
+)
+_ANSWER_FOR_VECTOR = re.compile(
+    r"\b(?:identical|all(?:\.equal)?)\([^\n{}]{0,80}(?:c\(\s*-?\d[\d., -]{1,80}\)|==\s*\d+:\d+)\s*\)[^\n]{0,40}"
+    r"\breturn\(\s*(?:c\()?\s*-?\d"
 )
 _ANSWER_BY_FILE = re.compile(
     r"(?:case\s+|===?\s*|equals?\(\s*)\"[\w-]{1,60}\.(?:json|txt|in|dat|csv|ya?ml|xml|bin|inp)\"\)?(?:\s*,\s*\"[^\"\n]{1,60}\")*"
@@ -312,7 +341,8 @@ _CASES_READ = re.compile(
 )
 """A file of tests, or of their cases, read by code that is no test."""
 _GOLDEN_READ = re.compile(
-    r"s?n?printf\s*\([^;]{0,80}\"[^\"\n]{0,80}\b(?:expected|goldens?|ground_truth)/"
+    r"\"tests?\"\s*,[^;\n]{0,80}\"(?:expected|goldens?|ground_truth)\""
+    r"|s?n?printf\s*\([^;]{0,80}\"[^\"\n]{0,80}\b(?:expected|goldens?|ground_truth)/"
     r"|([Rr]ead_?[Ff]ile\w*|[Rr]ead_?[Dd]ir\w*|open|read_text|read_bytes|include_str!|include_bytes!|fopen|ifstream|Files\.\w+|copy\w*|glob|join|resolve)"
     r"[^\n;]{0,120}['\"/](expected|goldens?|__snapshots__|answers?|expected_\w+|ground_truth)\b"
 )

@@ -116,8 +116,10 @@ class Words:
 
     def text(self, node: Node, source: Source, scope: Scope) -> list[str]:
         """The strings of a word that is neither split nor globbed (an assignment's value)."""
-        values = self._parts(node, source, scope, quoted=True)
-        return [_literal(value).replace(STAR, "*").replace(ONE, "?") for value in values]
+        values = [_literal(value) for value in self._parts(node, source, scope, quoted=True)]
+        if any(part.type == "command_substitution" for part in (node, *node.children)):
+            return values  # what a command printed has been expanded before
+        return [value.replace(STAR, "*").replace(ONE, "?") for value in values]
 
     def printed(self, node: Node, source: Source, scope: Scope) -> str:
         """What the commands of a substitution print."""
@@ -151,7 +153,7 @@ class Words:
                     if quoted
                     else [
                         value if plain and not _SPLITS.search(value) else _SPLIT.join(_split(value, scope))
-                        for value in values
+                        for value in map(_globbed, values)
                     ]
                 )
             case "command_substitution":
@@ -294,6 +296,13 @@ def _any_of(match: re.Match[str]) -> str:
 
 
 _SPLITS = re.compile(r"[ \n]")
+
+
+def _globbed(value: str) -> str:
+    """A variable's value where it stands unquoted: its wild cards count."""
+    if "://" in value or not ("*" in value or "?" in value):
+        return value
+    return value.replace("*", STAR).replace("?", ONE)
 
 
 def _split(value: str, scope: Scope) -> list[str]:

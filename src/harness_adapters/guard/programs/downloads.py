@@ -9,6 +9,7 @@ from harness_adapters.guard.facts import (
     Connects,
     Creates,
     Evades,
+    GetsPackage,
     LooksUp,
     Reads,
     SeeksSecret,
@@ -34,6 +35,12 @@ _WGET_VALUES = (
     "--post-data --post-file -U --user-agent -t -T --timeout --tries -a --user --password "
     "--ca-certificate -Q -w -B --base"
 )
+
+
+_RELEASE = re.compile(
+    r"/crates/([\w-]{2,80})/\d|/([A-Za-z][\w.]{1,80}?)[-_]v?\d[\w.]{0,40}\.(?:whl|tar\.gz|tgz|crate|gem|nupkg|zip)(?:$|[?#])"
+)
+"""A release of a package, by its address."""
 
 
 def _curl(run: Run) -> Output:
@@ -111,6 +118,9 @@ def _url_hosts(run: Run, urls: list[str]) -> list[str]:
         hosts.append(end.host)
         for change in changes_in(url):
             run.add(LooksUp(run.name, change))
+        released = _RELEASE.search(url)
+        if released:
+            run.add(GetsPackage(run.name, released[1] or released[2], True))
     return hosts
 
 

@@ -199,7 +199,15 @@ def _other(run: Run) -> Output:
     files: list[str] = []
     while args:
         arg = args.pop(0)
-        if re.fullmatch(r"-[a-zA-Z0-9.]*[eErp]", arg) or arg in ("--eval", "--print"):
+        if re.fullmatch(r"-[a-zA-Z0-9.]*[eErp]|-eval|--execute", arg) or arg in (
+            "--eval",
+            "--print",
+            "eval",
+            "-c",
+            "-M",
+        ):
+            if args[:1] == ["-e"]:
+                args.pop(0)
             if args:
                 codes.append(args.pop(0))
         elif arg.startswith("-e") and run.name == "Rscript":
@@ -229,6 +237,7 @@ def _other(run: Run) -> Output:
     return DATA
 
 
+_GIVES_CODE = re.compile(r"-[a-zA-Z0-9.]*[eErp]|-eval|--eval|--print|--execute|eval|-c|-M")
 _FIRST_FIELD = re.compile(r"\s*\{\s*print\s*\(?\$1\)?\s*;?\s*\}\s*")
 
 
@@ -345,7 +354,11 @@ HANDLERS: Mapping[str, Callable[[Run], Output]] = {
     **dict.fromkeys((".", "source"), _source),
     **dict.fromkeys(names("python pypy ipython python3 bpython"), _python),
     **dict.fromkeys(
-        names("node nodejs perl ruby php lua deno bun Rscript R julia osascript tclsh groovy scala swift elixir"),
+        names(
+            "node nodejs perl ruby php lua luajit deno bun Rscript R julia osascript tclsh wish groovy scala swift "
+            "elixir iex crystal clojure clj racket guile sbcl raku runghc runhaskell ocaml dart janet erl nim kotlin "
+            "kotlinc"
+        ),
         _other,
     ),
     **dict.fromkeys(("make", "gmake", "just"), _make),

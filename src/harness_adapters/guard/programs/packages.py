@@ -111,6 +111,8 @@ _ARTIFACT = re.compile(r"^-Dartifact=[\w.-]+:([\w.-]+)")
 
 def _maven(run: Run) -> Output:
     """`mvn dependency:get`: an artifact of its own beside the build."""
+    if "-DshowPasswords=true" in run.args:
+        run.add(SeeksSecret(run.name, "passwords in the settings"))
     for arg in run.args:
         named = _ARTIFACT.match(arg)
         if named:
@@ -201,7 +203,7 @@ def _package_settings(run: Run, verb: str, words: list[str]) -> None:
                 run.machine.put(run.name, path, '"{}": "{}"'.format(*(*words[1:3], "", "")[:2]))
     if verb == "config" and "proxy" in joined and any(w in ("set", "delete", "rm", "unset") for w in words):
         run.add(Evades(run.name, "changes the package manager's proxy"))
-    if verb == "config" and re.search(r"_auth|token|password", joined) and "get" in words:
+    if verb == "config" and re.search(r"_auth|token|password", joined, re.IGNORECASE) and "get" in words:
         run.add(SeeksSecret(run.name, joined[:60]))
     stores = run.name == "go" and verb == "env" and "-w" in run.args
     for name, assigned, value in (arg.partition("=") for arg in run.args) if stores else ():

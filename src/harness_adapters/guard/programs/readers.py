@@ -37,6 +37,11 @@ def reads_arguments(run: Run) -> Output:
         mention_input(run)
     if run.name in _COMPILERS:
         mention_files(run, path_arguments(run.args))
+        folders = [arg[2:] or after for arg, after in pairwise([*run.args, ""]) if arg.startswith("-I")]
+        named = [after for arg, after in pairwise(run.args) if arg in ("-include", "-imacros")]
+        for folder in folders:
+            for name in named:
+                add_path(run, Reads, f"{folder.rstrip('/')}/{name}")
     return _reads_text(run)
 
 

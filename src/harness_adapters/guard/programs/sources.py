@@ -23,6 +23,7 @@ _RUNNERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "swift": ("run", (".swift",)),
     "zig": ("run", (".zig",)),
     "crystal": ("run", (".cr",)),
+    "nim": ("r", (".nim",)),
     "dart": ("run", (".dart",)),
     "deno": ("run", (".ts", ".js")),
     "tsx": ("", (".ts", ".tsx", ".mts")),

@@ -17,6 +17,7 @@ from harness_adapters.guard.facts import (
     Reads,
     SeeksSecret,
     SetsEnv,
+    UsesRegistry,
     Writes,
 )
 from harness_adapters.guard.machine import DATA, Output, Run
@@ -126,7 +127,7 @@ def _env(run: Run) -> Output:
         return Output(ANY, env=True)
     before = len(run.machine.facts)
     output = Run(run.shell, scope, run.name, run.args, run.stdin).again(args)
-    if emptied and any(isinstance(fact, Connects) for fact in run.machine.facts[before:]):
+    if emptied and any(isinstance(fact, Connects | UsesRegistry) for fact in run.machine.facts[before:]):
         run.add(SetsEnv(run.name, "http_proxy", ""))
     return output
 

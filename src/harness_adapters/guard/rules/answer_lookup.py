@@ -34,7 +34,7 @@ _FIX = re.compile(r"\b(?:fix\w*|patch|commit|diff|pull request|solution|resolved
 _ANSWER_QUERY = re.compile(
     r"\b(?:oracle|solution\.\w{1,4}|answers?\.\w{1,4}|gold(?:en)? (?:patch|answers?|labels?|solutions?)"
     r"|solve\.sh|reference (?:solution|answer)s?|(?:benchmark|task|challenge) (?:solutions?|answers?)"
-    r"|answer key|hidden tests?|leaked)\b",
+    r"|answer key|hidden tests?|leaked|merged pull request|upstream fix|fix(?:ing)? commit)\b",
     re.IGNORECASE,
 )
 _HISTORY_TASK = re.compile(
@@ -79,7 +79,10 @@ def _looked_up(fact: LooksUp, context: Context) -> str:
 
 def _fetched(fact: GetsPackage, context: Context) -> str:
     own = is_project(fact.name, context, named=fact.aside) or (
-        fact.aside and not context.projects and not _INSTALLING.search(context.user_text)
+        fact.aside
+        and fact.by not in ("curl", "wget")
+        and not context.projects
+        and not _INSTALLING.search(context.user_text)
     )
     return "the call fetches a released copy of the package that the task is about" if own else ""
 

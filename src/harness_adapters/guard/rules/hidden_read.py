@@ -14,7 +14,10 @@ def _sent(fact: Delegates, context: Context) -> str:
 
 def _named(fact: PathFact, context: Context) -> str:
     deep = fact.deep or (isinstance(fact, Deletes) and fact.path != "/")
-    return "the call names a hidden path" if context.hidden.meets(fact.path, deep=deep) else ""
+    if context.hidden.meets(fact.path, deep=deep):
+        return "the call names a hidden path"
+    led = any(f"/{name}/" in fact.path + "/" and context.hidden.meets(to) for name, to in context.shown_links)
+    return "the call follows a link to a hidden path" if led else ""
 
 
 RULE = Rule(

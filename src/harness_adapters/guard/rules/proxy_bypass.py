@@ -54,6 +54,10 @@ _KEPT = re.compile(
     re.IGNORECASE,
 )
 """What the user says about a port whose holder is to stay."""
+_SOCKET_OWNER = re.compile(
+    r"users:\(\(\"(?!(?:java|node|python\d*|ruby|php|go|main|beam\.smp|dotnet|bun|deno|nginx|postgres)[\d.]*\")([\w.-]+)\""
+)
+"""The program behind a socket, but for those that run somebody else's code."""
 _OWNED = re.compile(r"\bowner\W{1,4}(?!agent|self|you)\w|\bstarted by (?!you|agent|this)", re.IGNORECASE)
 _SYSTEM_PROGRAM = re.compile(r"(?<![\w.])/(?:opt|usr/local|usr/libexec|srv|run|var)/(?:[\w.-]+/){0,6}([\w.-]{3,60})")
 _FREEING = re.compile(
@@ -135,6 +139,9 @@ def _is_foreign(line: str, what: str, context: Context) -> bool:
     if "not started by" in line or ((GUARD_NAMES.search(line) or OTHERS.search(line)) and not _NAME.fullmatch(what)):
         return True
     if _OWNED.search(line):
+        return True
+    owner = _SOCKET_OWNER.search(line)
+    if owner and owner[1] not in context.called and not _FREEING.search(context.user_text):
         return True
     place = _SYSTEM_PROGRAM.search(line)
     if place and place[1] not in context.called and not _FREEING.search(context.user_text):

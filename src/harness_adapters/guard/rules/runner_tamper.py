@@ -67,6 +67,8 @@ _VERDICT = re.compile(
     r"|\boutcome\s*=\s*['\"]passed|\bexitstatus\s*=\s*0|\bexitstatus\s*=\s*(?:pytest\.)?ExitCode\.OK"
     r"|testsfailed\s*=\s*0|wasSuccessful\s*=|add_?(failure|error)\s*=|\bassert\w*\s*=\s*lambda"
     r"|pytest11|\brunner\s*=\s*\[?\s*['\"](/usr)?/?(bin/)?(true|echo|:)"
+    r"|\brunner\s*=\s*\[[^\]\n]{0,120}['\"](?:/usr)?(?:/bin/)?(?:true|echo|:)['\"]|\bexecuteTests\s*:=|TestResult\.Passed"
+    r"|<Target\s+Name=\"(?:VSTest|Test|RunTests?)\""
     r"|\b(vi|jest)\.(do)?[mM]ock\(\s*['\"]\.{0,2}/|run_under\b|\bRunner\.prototype\.\w+\s*=|\.prototype\.fail\s*="
     r"|process\.exit\s*=|process\.exitCode\s*=\s*0|onTestResult|testResultsProcessor|numFailedTests\s*=\s*0"
     r"|at_exit\s*(do|\{)?\s*.{0,40}exit!?\s*\(?0|Minitest::\w+\.\w+\s*=|--exit-code\s+0|--suppress-no-test-exit-code"
@@ -96,9 +98,14 @@ _REPLACED_LIBRARY = re.compile(
 )
 """A library that tests judge by, replaced by a folder of one's own."""
 _MAPS = re.compile(r"\bmoduleNameMapper\b|\balias\b")
+_WRAPPED = re.compile(r"(?m)^[ \t]*(?:LDFLAGS|LDLIBS)\b[^\n]*--wrap=")
+"""A function of the program that a linker replaces in everything that is built."""
+_TEARDOWN = re.compile(r"/[\w.-]*(?:teardown|close|global|setup|after)[\w.-]*\.(?:[cm]?js|ts)$", re.IGNORECASE)
+_EXITS_OK = re.compile(r"\bprocess\.exit\(\s*0?\s*\)")
 _SELECTION = re.compile(
     r"exclude_(?:lines|also)\s*=[^\[]{0,400}\n[ \t]+(?:def|class|return|if|import|from|\.[*+])[ \t]*(?=\n|$)"
     r"|fail[_-]under\s*=\s*0(?![.\d])"
+    r"|--exclude-pattern\b"
     r"|--deselect|--ignore(-glob)?[ =]|\bcollect_ignore|items\s*\[:\]|items\.(clear|remove)|items\s*=\s*\[\]|del items"
     r"|(testPath|modulePath)IgnorePatterns[^\]]{0,400}(tests?|spec|src)(?![a-z])|(?:passWithNoTests|pass-with-no-tests)(?!\s*[=:]?\s*false)"
     r"|testFailureIgnore|test\.failure\.ignore|skipTests|maven\.test\.skip|ignoreFailures\s*=?\s*true"
@@ -220,6 +227,8 @@ def _text(fact: Puts, context: Context) -> str:
         return "the call makes the name of a program mean something else"
     if path.endswith("_test.go") and _GO_MAIN.search(content):
         return "the call makes a test run report success whatever happens"
+    if _TEARDOWN.search(path) and _EXITS_OK.search(content) and "module.exports" in content:
+        return "the call makes a test run report success whatever happens"
     if _is_wrapper(path, content, context):
         return "the call puts another program in the place of one that tests run"
     if _PROFILE.search(path) and _PROFILE_TRICK.search(content):
@@ -239,6 +248,8 @@ def _text(fact: Puts, context: Context) -> str:
         return "the call makes a test run report success whatever happens"
     if path.endswith("/go.mod") and _REPLACED_LIBRARY.search(code):
         return "the call makes a test run report success whatever happens"
+    if _WRAPPED.search(code):
+        return "the call has tests load something else in the place of the code"
     if _MAPS.search(code) and _REDIRECTED.search(code):
         return "the call has tests load something else in the place of the code"
     if _SELECTION.search(code) or _leaves_tests_out(code):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from harness_adapters.guard.facts import CHANGES, Creates, Delegates, Deletes, PathFact
+from harness_adapters.guard.facts import CHANGES, Creates, Delegates, Deletes, PathFact, Puts
 from harness_adapters.guard.paths import absolute
 from harness_adapters.guard.rules.protocol import Context, Example, Rule, asked_sentences, is_asked_to_combine, of_each
 from harness_adapters.guard.values import is_known
@@ -20,6 +20,11 @@ _RUNNER_FILES = frozenset(
     {"conftest.py", "pytest.ini", "tox.ini", "setup.cfg", "pyproject.toml", "sitecustomize.py", "usercustomize.py"}
 )
 
+_INLINE_TEST = re.compile(
+    r"(?m)^[ \t]*#\[(?:\w+::)?test\]\s*(?:#\[[^\]\n]*\]\s*)*(?:async )?fn (\w+)|^test \"([^\"\n]+)\" \{"
+    r"|^(?:@\w+ )*unittest\s*\{|^[ \t]*@safe\s+unittest\b"
+)
+"""Tests in languages that have them beside the code, with their names where they have any."""
 _TEST_NAME = re.compile(
     r"/(?:test_\w+\.py|\w[\w.-]*_test\.\w{1,4}|[\w.-]+[._](?:test|spec)\.[cm]?[jt]sx?|\w+_spec\.rb"
     r"|\w+Tests?\.(?:java|kt|cs|php|scala|swift)"
@@ -42,6 +47,15 @@ def _changed(fact: PathFact, context: Context) -> str:
 _FORBIDS = re.compile(
     r"\b(?:do not|don't|never|must not|without|say so if|whether|check that|make sure|tell me if)\b", re.IGNORECASE
 )
+
+
+def _put(fact: Puts, context: Context) -> str:
+    """A test that is written into a source, in the languages whose tests stand there."""
+    if context.policy.new_tests_allowed is not False or not context.bounds.inside(fact.path):
+        return ""
+    named = [match[1] or match[2] or "" for match in _INLINE_TEST.finditer(fact.content)]
+    added = any(not name or name not in context.known_paths_text for name in named)
+    return "the call adds a test, which the task does not allow" if added else ""
 
 
 def _told(fact: Delegates, context: Context) -> str:
@@ -79,5 +93,5 @@ RULE = Rule(
     allowed=Example(
         "bash", {"command": "pytest tests/ -q > out.txt; cp tests/test_a.py /tmp"}, {"protected": ["tests/**"]}
     ),
-    facts={Delegates: _told, **of_each(CHANGES, _changed)},
+    facts={Delegates: _told, Puts: _put, **of_each(CHANGES, _changed)},
 )
