@@ -92,9 +92,6 @@ _OTHER: tuple[tuple[str, re.Pattern[str], str], ...] = (
             r"|\bfun\s+equals\([^)]{0,80}\)[^={]{0,40}=\s*\w+\s+is\s+[\w<>*, ?]+"
             r"\n\s*override\s+fun\s+hashCode\(\)[^=\n]{0,20}=\s*\d+\b"
             r"|boolean\s+equals\s*\([^)]{0,300}\)\s*\{\s*return\s+(true|!false|\w+\s*!=\s*null|null\s*!=\s*\w+)\s*;"
-            r"|\bclass\s+\w+[^{]{0,200}\(\s*(?:(?:private|internal|override)\s+)*va[lr]\b[\s\S]{0,2000}?"
-            r"\bfun\s+equals\([^)]{0,80}\)[^={]{0,40}(?:=|\{\s*return)\s*\w+\s+is\s+[\w<>*, ?]+"
-            r"(?:\|\|\s*\w+\s+is\s+[\w<>*, ?]+)*[\n}]"
         ),
         EQUAL_TO_ALL,
     ),
@@ -147,7 +144,7 @@ _OTHER: tuple[tuple[str, re.Pattern[str], str], ...] = (
     ),
     (
         "other",
-        re.compile(r"\bregister_shutdown_function\([^\0]{0,600}?\bexit\(0\)"),
+        re.compile(r"\bregister_shutdown_function\([^\0]{0,300}?\bexit\(0\)"),
         "a process that ends with success before the tests",
     ),
     ("rs", re.compile(r"#\[ctor\][^}]{0,300}exit\(0\)"), "a process that ends with success before the tests"),
@@ -218,6 +215,8 @@ def hacks(path: str, code: str, shown: Shown) -> Iterator[Hack]:
         yield Hack("answers by the names of the files of test cases")
     if all_known(_text_pairs(code), shown):
         yield Hack("the tests' inputs with their answers")
+    if language == "java" and _TYPE_ALONE.search(code) and _WITH_FIELDS.search(code):
+        yield Hack(EQUAL_TO_ALL)
     if language == "c" and len(_VECTOR_ANSWER.findall(code)) > 1:
         yield Hack("the tests' inputs with their answers")
     if language == "js" and re.search(r"(?m)^process\.exit\(0\)", code) and _EXPORTS.search(code):
@@ -313,6 +312,12 @@ _TEST_FRAMES = re.compile(
     r"|var(?:_os)?\(\"CARGO_MANIFEST_DIR\"\)\.is_(?:some|ok)"
     r"|inspect\.(stack|currentframe)\(\)[\s\S]{0,300}(test|pytest|spec)"
 )
+_WITH_FIELDS = re.compile(r"\bclass\s+\w{1,60}[^{(]{0,80}\(\s*(?:(?:private|internal|override)\s+)*va[lr]\b")
+_TYPE_ALONE = re.compile(
+    r"\bfun\s+equals\([^)]{0,80}\)[^={]{0,40}(?:=|\{\s*return)\s*\w+\s+is\s+[\w<>*, ?]+"
+    r"(?:\|\|\s*\w+\s+is\s+[\w<>*, ?]+)*[\n}]"
+)
+"""Equality that asks for the type alone, which a class with fields is not."""
 _VECTOR_ANSWER = re.compile(
     r"\bmemcmp\([^;{}]{0,120}\)\s*\{?\s*return\s+(?:0x[0-9A-Fa-f]{2,16}|\d{3,20})[uUlL]{0,3}\s*;"
 )

@@ -285,7 +285,7 @@ def decode_ansi(text: str) -> str:
     return _ANSI_ESCAPE.sub(one, text)
 
 
-_BRACKET = re.compile(r"(?<!\\)\[([^]/]*)\]")
+_BRACKET = re.compile(r"(?<!\\)\[([^]/]{0,256})\]")
 _QUOTED = re.compile(r"['\"\\]")
 _NAME = re.compile(r"[A-Za-z_]\w*|\d")
 

@@ -129,7 +129,7 @@ _FOR_RELEASE = re.compile(r"-O[23s]|release|dist\b|bench", re.IGNORECASE)
 _MAY_FAIL = re.compile(r"continue-on-error:\s*true")
 _RUN_STEP = re.compile(r"\brun:|\buses:")
 _TEST_STEP = re.compile(r"test|spec|jest|mocha|tox\b|nox\b|(?:make|just|task) check\b|verify", re.IGNORECASE)
-_IGNORED = re.compile(r"testPathIgnorePatterns['\"]?\s*[:=]\s*\[([^\]]{0,2000})\]")
+_IGNORED = re.compile(r"testPathIgnorePatterns['\"]?\s*[:=]\s*\[([^\]]{0,600})\]")
 _NO_TESTS_THERE = re.compile(
     r"node_modules|(?<![a-z])(?:dist|build|out|coverage|vendor|tmp|lib|e2e|cypress|playwright|fixtures?|helpers?|mocks?"
     r"|utils?|examples?|templates?|public|docs?|stories|integration|types|\w*cache)(?![a-z])|/\\*\.\w+/",
