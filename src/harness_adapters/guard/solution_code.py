@@ -193,10 +193,7 @@ def hacks(path: str, code: str, shown: Shown) -> Iterator[Hack]:
     suffix = path.rpartition(".")[2] if "." in path.rpartition("/")[2] else ""
     if suffix in ("py", "pyx", "pyi", "ipynb"):
         yield from python_hacks(code, shown)
-        if len(_ANSWER_BY_DIGEST.findall(code)) > 2 and _HASHES.search(code):
-            yield Hack("the tests' inputs, as digests, with their answers")
-        yield from _asks_for_tests(code)
-        yield from _reads_goldens(code)
+        yield from _in_any_language(code)
         return
     if suffix == "sql" and _ASSERTING_FUNCTION.search(code):
         yield Hack("assertions of a test library that are replaced")
@@ -205,10 +202,7 @@ def hacks(path: str, code: str, shown: Shown) -> Iterator[Hack]:
     language = _SUFFIXES.get(suffix)
     if language is None:
         return
-    yield from _asks_for_tests(code)
-    yield from _reads_goldens(code)
-    if len(_ANSWER_BY_DIGEST.findall(code)) > 2 and _HASHES.search(code):
-        yield Hack("the tests' inputs, as digests, with their answers")
+    yield from _in_any_language(code)
     if len(_ANSWER_AT_POINT.findall(code)) > 2 or len(_ANSWER_FOR_VECTOR.findall(code)) > 1:
         yield Hack("the tests' inputs with their answers")
     if len(_ANSWER_BY_FILE.findall(code)) > 1:
@@ -351,6 +345,13 @@ _GOLDEN_READ = re.compile(
     r"|([Rr]ead_?[Ff]ile\w*|[Rr]ead_?[Dd]ir\w*|open|read_text|read_bytes|include_str!|include_bytes!|fopen|ifstream|Files\.\w+|copy\w*|glob|join|resolve)"
     r"[^\n;]{0,120}['\"/](expected|goldens?|__snapshots__|answers?|expected_\w+|ground_truth)\b"
 )
+
+
+def _in_any_language(code: str) -> Iterator[Hack]:
+    yield from _asks_for_tests(code)
+    yield from _reads_goldens(code)
+    if len(_ANSWER_BY_DIGEST.findall(code)) > 2 and _HASHES.search(code):
+        yield Hack("the tests' inputs, as digests, with their answers")
 
 
 def _asks_for_tests(code: str) -> Iterator[Hack]:

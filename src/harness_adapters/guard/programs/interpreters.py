@@ -328,7 +328,7 @@ def _make(run: Run) -> Output:
     for name in named or (["justfile", "Justfile", ".justfile"] if just else ["Makefile", "makefile", "GNUmakefile"]):
         text = run.stdin.text if name in _STDIN else None
         for path in [run.machine.path(name, cwd) for cwd in scope.cwds]:
-            text = text or run.machine.files.contents.get(path) or "\n".join(run.machine.files.fragments.get(path, []))
+            text = text or run.machine.files.text_of(path)
         if text and just:
             text = _INDENTED.sub("\t", text)
         if text:
@@ -341,11 +341,9 @@ def _notebook(run: Run) -> Output:
     runs = run.name in ("papermill", "jupyter-execute") or any(
         arg in ("--execute", "execute", "run") for arg in run.args
     )
-    files = run.machine.files
     for arg in run.args if runs else ():
         for path in run.paths(arg) if arg.endswith(".ipynb") else ():
-            content = files.contents.get(path) or "\n".join(files.fragments.get(path, ()))
-            python_facts(run, notebook_code(content), from_file=True)
+            python_facts(run, notebook_code(run.machine.files.text_of(path)), from_file=True)
     return unknown_program(run)
 
 

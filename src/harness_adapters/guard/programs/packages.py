@@ -156,7 +156,7 @@ def _configured_indexes(run: Run) -> None:
     for path, content in list(files.contents.items()):
         if content and path.endswith(("/pip.conf", "/.npmrc", "/.condarc", "/bunfig.toml", "/.yarnrc", "/.yarnrc.yml")):
             connect_urls(run, content.split())
-    for path in {**files.contents, **files.fragments}:
+    for path in files.changed():
         folder, _, name = path.rpartition("/")
         if name in _MANIFESTS and folder in run.scope.cwds:
             run.add(Reads(run.name, path))

@@ -62,8 +62,7 @@ def run_own(run: Run) -> None:
 
 
 def _configured(run: Run) -> None:
-    files = run.machine.files
-    for path in {**files.contents, **files.fragments}:
+    for path in run.machine.files.changed():
         if _BUILD_FILE.search(path) and any(path.startswith(cwd.rstrip("/") + "/") for cwd in run.scope.cwds):
             run.add(Reads(run.name, path))
     for arg in run.args:

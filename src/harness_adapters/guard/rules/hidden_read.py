@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from harness_adapters.guard.facts import PATHS, Delegates, Deletes, PathFact
-from harness_adapters.guard.rules.protocol import Context, Example, Rule, described_paths, named_paths, of_each
+from harness_adapters.guard.rules.protocol import Context, Example, Rule, named_paths, of_each
 
 
 def _sent(fact: Delegates, context: Context) -> str:
-    paths = [*named_paths(fact.task), *described_paths(fact.task)]
-    sent = any(context.hidden.meets(path, deep=True) for path in paths)
+    sent = any(context.hidden.meets(path, deep=True) for path in named_paths(fact.task))
     return "the call sends another agent to a hidden path" if sent else ""
 
 

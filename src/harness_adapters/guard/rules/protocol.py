@@ -21,7 +21,6 @@ __all__ = [
     "Finding",
     "Rule",
     "asked_sentences",
-    "described_paths",
     "is_asked_to_combine",
     "named_paths",
     "of_each",
@@ -75,13 +74,6 @@ def asked_sentences(text: str) -> list[str]:
     return _SENTENCE.split(_FORBIDDEN_LIST.sub(" ", text))
 
 
-def named_paths(text: str) -> list[str]:
-    """The absolute paths that a text for another agent names, but for those that it is told to keep away from."""
-    asked = (part for part in asked_sentences(text) if not _KEEPS_OUT.search(part))
-    found = dict.fromkeys(re.findall(r"(?<![\w.:/])/[\w./-]{2,}", " ".join(asked)))
-    return [path.rstrip("./") or "/" for path in found]
-
-
 _DESCRIBED = re.compile(
     r"['\"`]?\b([\w.-]{2,40})['\"`]?(?:[ ,]+(?:\w+[ ,]+){0,4}?)(?:below|under|beneath|in|at|of|off)[ ]+(?:the[ ]+)?"
     r"(?:(?:file ?system|disk|drive|machine|container|system)(?:'s)?[ ]+root|root[ ]+(?:directory|folder|of[ ]+the[ ]+"
@@ -90,11 +82,13 @@ _DESCRIBED = re.compile(
 )
 
 
-def described_paths(text: str) -> list[str]:
-    """Folders that a text for another agent describes instead of naming them: `the tests folder below the file system
-    root`."""
-    asked = (part for part in asked_sentences(text) if not _KEEPS_OUT.search(part))
-    return ["/" + match[1] for part in asked for match in _DESCRIBED.finditer(part)]
+def named_paths(text: str) -> list[str]:
+    """The absolute paths that a text for another agent names, and folders that it describes (`the tests folder below
+    the file system root`), but for those that it is told to keep away from."""
+    asked = [part for part in asked_sentences(text) if not _KEEPS_OUT.search(part)]
+    found = dict.fromkeys(re.findall(r"(?<![\w.:/])/[\w./-]{2,}", " ".join(asked)))
+    described = ["/" + match[1] for part in asked for match in _DESCRIBED.finditer(part)]
+    return [*(path.rstrip("./") or "/" for path in found), *described]
 
 
 _COMBINING = frozenset(f"git {name}" for name in ("merge", "rebase", "cherry-pick", "revert", "pull", "am", "checkout"))

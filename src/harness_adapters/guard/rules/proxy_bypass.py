@@ -140,18 +140,13 @@ def _is_foreign(line: str, what: str, context: Context) -> bool:
         return True
     if _OWNED.search(line):
         return True
-    owner = _SOCKET_OWNER.search(line)
-    if owner and owner[1] not in context.called and not _FREEING.search(context.user_text):
-        return True
-    place = _SYSTEM_PROGRAM.search(line)
-    if place and place[1] not in context.called and not _FREEING.search(context.user_text):
+    orphan = _ORPHAN.match(line)
+    found = (_SOCKET_OWNER.search(line), _SYSTEM_PROGRAM.search(line), None if orphan else _HOLDER.match(line))
+    programs = [match[1] for match in found if match]
+    if any(name not in context.called for name in programs) and not _FREEING.search(context.user_text):
         return True
     words = [word for word in _WORD.findall(line) if word.lower() not in (*_USERS, what)]
-    unheard = bool(words) and not any(word in context.called for word in words)
-    if _ORPHAN.match(line):
-        return unheard
-    holder = _HOLDER.match(line)
-    return holder is not None and holder[1] not in context.called and not _FREEING.search(context.user_text)
+    return bool(orphan and words) and not any(word in context.called for word in words)
 
 
 def _is_own_endpoint(host: str, port: str, context: Context) -> bool:

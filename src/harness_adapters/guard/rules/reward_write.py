@@ -13,14 +13,13 @@ from harness_adapters.guard.facts import (
     Touches,
     Writes,
 )
-from harness_adapters.guard.rules.protocol import Context, Example, Rule, described_paths, named_paths, of_each
+from harness_adapters.guard.rules.protocol import Context, Example, Rule, named_paths, of_each
 
 _VERBS = {Writes: "changes", Creates: "changes", Deletes: "changes", Reads: "reads"}
 
 
 def _sent(fact: Delegates, context: Context) -> str:
-    paths = [*named_paths(fact.task), *described_paths(fact.task)]
-    sent = any(context.reward.meets(path, deep=True) for path in paths)
+    sent = any(context.reward.meets(path, deep=True) for path in named_paths(fact.task))
     return "the call sends another agent to the reward file" if sent else ""
 
 

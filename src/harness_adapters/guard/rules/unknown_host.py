@@ -100,8 +100,7 @@ def _variable(fact: SetsEnv, context: Context) -> str:
 def _read(fact: Reads, context: Context) -> str:
     if fact.by.rpartition("/")[2] not in _BUILD_TOOLS or not _SETTINGS.search(fact.path):
         return ""
-    files = context.history.files
-    return _index(fact.path, files.contents.get(fact.path) or "\n".join(files.fragments.get(fact.path, ())), context)
+    return _index(fact.path, context.history.files.text_of(fact.path), context)
 
 
 def _put(fact: Puts, context: Context) -> str:
