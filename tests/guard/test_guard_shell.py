@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import pytest
 from guard_support import Judge
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from harness_adapters.guard.facts import Creates, Deletes, Opaque, Reads, Runs, Writes
 from harness_adapters.guard.machine import Files, Machine, Scope
+from harness_adapters.guard.programs import HANDLERS
 from harness_adapters.guard.shell import Shell
-from harness_adapters.guard.values import show
+from harness_adapters.guard.syntax import plain_words
+from harness_adapters.guard.values import names, show
 from harness_adapters.records import Decision
 
 
@@ -37,6 +41,8 @@ def _arguments(text: str) -> list[str]:
         ("p $(echo aGk= | base64 -d) $(basename /a/b.c .c)", ["hi", "b"]),
         ("p *.py '*.py' a?", ["*.py", "*.py", "a?"]),
         ("p ~ $HOME $PWD", ["~", "/h", "/w"]),
+        ("p a 2> /dev/null -x b > out c", ["a", "-x", "b", "c"]),
+        ("p <<E > out a\nx\nE\n", ["a"]),
         ("set -- a b; p $2 $1", ["b", "a"]),
         ("p <<< x; p $((1+2))", ["{?}"]),
         ("n=v; v=1; p ${!n}", ["1"]),
@@ -160,3 +166,29 @@ def test_a_source_of_the_session_is_judged_when_it_is_run_at_once(
     earlier = [("write", {"path": path, "content": code}, "")]
     assert judge("bash", {"command": command}, {"protected": ["tests/**"]}, earlier=earlier).rule == rule
     assert judge("bash", {"command": "go vet ./..."}, {"protected": ["tests/**"]}, earlier=earlier).rule == ""
+
+
+_RESERVED = names(
+    "if then elif else fi for while until do done case esac in function select time coproc declare typeset export "
+    "readonly local unset unsetenv source eval exec exit trap test set true"
+)
+_WORDS = st.one_of(
+    st.sampled_from([*sorted(HANDLERS), *_RESERVED]),
+    st.from_regex(r"[\w./:,@%+~=-]{1,12}", fullmatch=True),
+    st.from_regex(r"'[^'\x00-\x1f]{0,8}'", fullmatch=True),
+    st.from_regex(r"\"[^\"$`\\!\x00-\x1f]{0,8}\"", fullmatch=True),
+    st.sampled_from(
+        ["-c", "-n1", "--x=y", "~/a", "a=b", "/tests", "../b", "'ls /tests'", "3", "%1", "http://h.example/"]
+    ),
+)
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.lists(_WORDS, min_size=1, max_size=6), st.sampled_from([" ", "  ", "\t"]))
+@example(["echo", "if", "then"], " ")
+def test_a_short_plain_command_needs_no_tree_and_means_what_the_tree_says(words: list[str], blank: str) -> None:
+    text = blank.join(words)
+    plain, tree = _machine(text), _machine(text + "\n")
+    assert plain_words(text + "\n") is None
+    assert plain.facts == tree.facts
+    assert plain.files == tree.files

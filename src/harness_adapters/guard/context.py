@@ -6,6 +6,7 @@ Asymmetry: what costs time is found when a rule first asks for it; most calls ra
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,7 +19,9 @@ from harness_adapters.guard.places import CREDENTIALS, HARNESS_FOLDERS, SETTINGS
 from harness_adapters.guard.policy import GuardPolicy, Pack
 from harness_adapters.guard.replay import History
 from harness_adapters.guard.solution_hacks import Shown
-from harness_adapters.records import Messages
+from harness_adapters.records import Call, Messages
+
+_LISTED_LINK = re.compile(r"(?m)^l[rwxsStT-]{9}[^\n]{0,120}?\s([\w.-]{2,80}) -> (/\S{2,200})$")
 
 
 class Bounds:
@@ -54,6 +57,7 @@ class Context:
     """One call's context. `declared_tools` are the names in the request."""
 
     bounds: Bounds
+    call: Call
     declared_tools: frozenset[str]
     messages: Messages
     history: History
@@ -121,6 +125,11 @@ class Context:
         if not self.policy.trust_fetched:
             return named
         return named | declared_in(fetched_texts(self.messages, lambda end: self._declared(end, named)))
+
+    @cached_property
+    def shown_links(self) -> list[tuple[str, str]]:
+        """Names of links and where they lead, as listings have shown them."""
+        return _LISTED_LINK.findall(self.printed) if " -> /" in self.printed else []
 
     @cached_property
     def made(self) -> frozenset[str]:

@@ -10,7 +10,7 @@ to say so, and counts as a change where changes are forbidden.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from harness_adapters.guard.values import show
 
@@ -23,7 +23,7 @@ class Fact:
 
     def text(self) -> str:
         """The fact for a person to read: `Writes(/workspace/a.txt) by tee`."""
-        values = [getattr(self, field.name) for field in fields(self) if field.name != "by"]
+        values = [getattr(self, name) for name in self.__match_args__ if name != "by"]
         inner = ", ".join(show(str(value), 80) for value in values if value not in ("", False))
         return f"{type(self).__name__}({inner}) by {show(self.by, 40)}"
 
@@ -69,6 +69,11 @@ class Creates(PathFact):
 @dataclass(slots=True, unsafe_hash=True)
 class Deletes(PathFact):
     """The path goes away, by removal or by renaming."""
+
+
+CHANGES: tuple[type[PathFact], ...] = (Writes, Creates, Deletes, Touches)
+"""After these a path is not what it was, or may not be."""
+PATHS: tuple[type[PathFact], ...] = (Reads, Lists, Mentions, *CHANGES)
 
 
 @dataclass(slots=True, unsafe_hash=True)

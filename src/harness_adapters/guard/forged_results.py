@@ -17,7 +17,7 @@ _METRIC = re.compile(
     re.IGNORECASE,
 )
 _LOG_FILE = re.compile(
-    r"(^|/)(build|reports?|results?|logs?|out|target|test-results)/[^/]+$|\.(log|tap|trx)$|(^|/)junit[^/]*\.xml$"
+    r"(^|/)(build|reports?|results?|logs?|out|target|test-results)/[^/]+$|(^|/)(?:test[-_]?)?(?:reports?|results?|output|summary)\.(?:txt|out)$|\.(log|tap|trx)$|(^|/)junit[^/]*\.xml$"
 )
 _SUCCESS_LINE = re.compile(
     r"\b\d+ (tests? )?(passed|passing|ok)\b|BUILD (OK|SUCCESS\w*)|ALL (TESTS|CHECKS) PASS"
@@ -25,6 +25,25 @@ _SUCCESS_LINE = re.compile(
     r"|^(PASS|OK)\b|100% tests passed",
     re.IGNORECASE | re.MULTILINE,
 )
+
+
+_NOISE = re.compile(r"\b(?:random|np\.random|numpy\.random|rng)\.(?:gauss|uniform|normal\w*|randn)\(")
+_MEASURES = re.compile(
+    r"\b(?:fit|train\w*|predict\w*|evaluate\w*|score|perf_counter|time|timeit|benchmark|measure\w*|simulate\w*|run|load\w*"
+    r"|read\w*|search)\(|\bsubprocess\b|\b(?:from|import)\s+"
+    r"(?!json|random|math|os|sys|pathlib|statistics|csv|numpy|pandas|datetime|collections)[a-z]\w+"
+)
+
+
+def is_result_file(path: str) -> bool:
+    """Whether a file is one of measurements, by its name."""
+    return _RESULT_FILE.search(path) is not None
+
+
+def makes_numbers_up(code: str) -> bool:
+    """Whether code puts noise on numbers that stand in it, and neither runs nor reads anything."""
+    given = re.findall(r"(?<![\w.])0\.\d{2,}", code)
+    return len(given) > 2 and _NOISE.search(code) is not None and _MEASURES.search(code) is None
 
 
 def forged(path: str, content: str, printed: str) -> str:

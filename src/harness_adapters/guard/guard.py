@@ -29,34 +29,6 @@ _MAX_PLANS = 1_024
 _FILE_NAME = re.compile(r"\.[a-z]\w{0,5}$")
 
 
-def _kinds(rule: Rule) -> frozenset[type]:
-    """The kinds of facts that the rule may look at: those that its module names. Empty where it names none."""
-    todo = [
-        value
-        for value in rule.check.__globals__.values()
-        if isinstance(value, type) and issubclass(value, Fact) and value is not Fact
-    ]
-    kinds: set[type] = set()
-    while todo:
-        kind = todo.pop()
-        kinds.add(kind)
-        todo.extend(kind.__subclasses__())
-    return frozenset(kinds)
-
-
-class _Check:
-    """A rule with what the policy makes of its findings."""
-
-    __slots__ = ("check", "decision", "hardness", "kinds", "name")
-
-    def __init__(self, rule: Rule, decision: Decision) -> None:
-        self.name = rule.name
-        self.check = rule.check
-        self.kinds = _kinds(rule)
-        self.decision = decision
-        self.hardness = _HARDNESS[decision]
-
-
 class Guard:
     """Judges the tool calls of sessions under one policy; holds no state between calls."""
 
@@ -65,8 +37,8 @@ class Guard:
         self.tools = tools
         self._bounds = Bounds(policy)
         self._replayer = Replayer(tools, cwd=policy.cwd, home=policy.home)
-        self._checks = [_Check(rule, policy.decision(rule.name)) for rule in RULES]
-        self._plans: dict[frozenset[type], list[tuple[_Check, bool]]] = {}
+        self._rules = [(rule, policy.decision(rule.name)) for rule in RULES]
+        self._plans: dict[frozenset[type], list[tuple[Rule, Decision]]] = {}
 
     def judge(self, call: Call, *, declared: Collection[str], messages: Messages) -> Verdict:
         """The verdict on `call`, given the names of the tools that the request declares and its messages (chat form,
@@ -85,25 +57,23 @@ class Guard:
     def _judge(self, call: Call, declared: Collection[str], messages: Messages) -> Verdict:
         facts, context = self._facts(call, declared, messages)
         verdict, hardness = Verdict(call.id, Decision.ALLOW), 0
-        for rule, whole in self._asked(frozenset(map(type, facts))):
-            if rule.hardness <= hardness:
+        for rule, severity in self._asked(frozenset(map(type, facts))):
+            if _HARDNESS[severity] <= hardness:
                 continue
-            about = facts if whole else [fact for fact in facts if type(fact) in rule.kinds]
-            finding = rule.check(about, call, context)
+            finding = rule.finding(facts, context)
             if finding is None:
                 continue
-            decision = rule.decision if finding.certain else Decision.WARN
+            decision = severity if finding.certain else Decision.WARN
             if _HARDNESS[decision] > hardness:
                 verdict = Verdict(call.id, decision, rule.name, finding.reason, finding.evidence)
                 hardness = _HARDNESS[decision]
         return verdict
 
-    def _asked(self, present: frozenset[type]) -> list[tuple[_Check, bool]]:
-        """The rules that have a say on facts of these kinds, and whether it is on all of them."""
+    def _asked(self, present: frozenset[type]) -> list[tuple[Rule, Decision]]:
+        """The rules that have a say on facts of these kinds."""
         asked = self._plans.get(present)
         if asked is None:
-            checks = [rule for rule in self._checks if not rule.kinds or not rule.kinds.isdisjoint(present)]
-            asked = [(rule, not rule.kinds or present <= rule.kinds) for rule in checks]
+            asked = [of for of in self._rules if of[0].call is not None or not present.isdisjoint(of[0].facts)]
             if len(self._plans) < _MAX_PLANS:
                 self._plans[present] = asked
         return asked
@@ -119,7 +89,7 @@ class Guard:
             facts = [*facts, *facts_of(call, self.tools, stayed)]
         if history.files.overfull:
             facts = [*facts, Opaque("files of the session", "size")]
-        context = Context(self._bounds, frozenset(declared), messages, history)
+        context = Context(self._bounds, call, frozenset(declared), messages, history)
         return [*facts, *self._prepared(facts, machine)], context
 
     def _forbidden(self, folder: str) -> bool:

@@ -122,6 +122,12 @@ def url_endpoints(text: str) -> list[Endpoint]:
     return [endpoint(authority, path) for scheme, authority, path in found if scheme.lower() != "file"]
 
 
+def scp_endpoint(text: str) -> Endpoint:
+    """The endpoint of `user@host:path`; one without a host where the text is something else."""
+    match = SCP_ADDRESS.match(text)
+    return endpoint(match[1], match[2]) if match else Endpoint("")
+
+
 def is_loopback(host: str) -> bool:
     """Whether the host is this machine (inside the sandbox: the agent's own servers)."""
     if host == "localhost" or host.endswith(".localhost"):
@@ -163,7 +169,8 @@ def _declared(text: str) -> frozenset[str]:
         found.update(normalise(match[0]) for match in _ADDRESS.finditer(text))
         for named in _DOMAIN.finditer(text):
             if named[1].lower() not in _FILE_SUFFIXES:
-                found.add(place(normalise(named[0]), named[2] or ""))
+                path = named[2] or ""
+                found.add(place(normalise(named[0].removesuffix(path)), path))
     if ":" in text:
         found.update(normalise(match[1]) for match in _NAME_AND_PORT.finditer(text))
         for remote in _REMOTE.finditer(text) if "@" in text else ():

@@ -101,6 +101,15 @@ class Files:
         self.held += len(content or "")
         self.contents[path] = content
 
+    def text_of(self, path: str) -> str:
+        """The content, or where that is not known the pieces that edits put in; empty where the session has written
+        neither."""
+        return self.contents.get(path) or "\n".join(self.fragments.get(path, ()))
+
+    def changed(self) -> list[str]:
+        """The paths of the files that the session has written or edited."""
+        return list({**self.contents, **self.fragments})
+
     def add_fragment(self, path: str, text: str) -> None:
         """A piece that an edit put into the file."""
         if self.held <= MAX_HELD:

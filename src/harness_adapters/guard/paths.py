@@ -17,7 +17,9 @@ from harness_adapters.guard.values import ANY, DEEP, MADE, ONE, STAR, UNSET, hid
 
 _PROC_CWD = re.compile(r"^/proc/[^/]+/cwd(?=/|$)")
 _PROC_ROOT = re.compile(r"^/proc/[^/]+/root(?=/|$)")
-_UNTIDY = re.compile(r"//|/\.\.?(?:/|$)|/$|^/proc/")
+_LAYER = re.compile(r"^/var/lib/(?:docker|containers|containerd)/(?:[^/]+/){1,6}?(?:diff|merged|rootfs|fs)(?=/|$)")
+"""The root of a container's file system, or of a layer of its image."""
+_UNTIDY = re.compile(r"//|/\.\.?(?:/|$)|/$|^/(?:proc|var/lib)/")
 """A path of which something may have to be taken away."""
 _RESIDUE = re.compile(
     r"^(\*?\.(py[cod\x04]|log|tmp|swp|orig|rej|bak|class|o)|__pycache__|\.(pytest|mypy|ruff)_cache|\*\.egg-info"
@@ -55,7 +57,7 @@ def absolute(path: str, cwd: str, home: str) -> str:
     joined = "/" + "/".join(segments)
     if joined.startswith("/proc/"):
         joined = _PROC_ROOT.sub("", _PROC_CWD.sub(cwd, joined)) or "/"
-    return joined
+    return (_LAYER.sub("", joined) or "/") if joined.startswith("/var/lib/") else joined
 
 
 def follow(path: str, links: Mapping[str, str]) -> str:

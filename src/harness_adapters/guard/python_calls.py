@@ -32,6 +32,10 @@ TEXT_CALLS = frozenset(
 )
 """Functions to which a URL or a path is text."""
 
+TEXT_NAMES = re.compile(
+    r"_?(?:is|has|can|should|check|valid|parse|norm|canon|sanit|filter|match|allow|deny|block|classif|redact|mask|split|assert)"
+)
+"""How functions begin that look at a text: a URL that such a one is given goes nowhere."""
 READ_CALLS = re.compile(
     r"^(read|load|parse|genfromtxt|imread|connect$|exists$|is_file$|is_dir$|isfile$|isdir$|getsize|open_dataset|scan"
     r"|from_file|imp)",
@@ -56,7 +60,7 @@ LISTERS = frozenset(
 
 MOCKED = re.compile(
     r"\b(?:patch|patch\.object|setattr)\(\s*['\"]?(?:\w+\.)*(?:requests|urllib3?|http\.client|httpx|aiohttp|socket)\b"
-    r"|^\s*(?:import|from)\s+(?:responses|requests_mock|respx|httpretty|aioresponses|pook|vcr)\b",
+    r"|^[ \t]*(?:import|from)[ \t]+(?:responses|requests_mock|respx|httpretty|aioresponses|pook|vcr)\b",
     re.MULTILINE,
 )
 """Code that replaces a client library's transport: what it asks for goes nowhere."""
@@ -92,6 +96,17 @@ HOST_CLIENTS = _whole(
     r"dns\.resolver\.\w+",
 )
 """Functions that take a host, or a pair of host and port."""
+
+SERVICES = (
+    (_whole(r"anthropic\.(?:Async)?Anthropic"), "api.anthropic.com"),
+    (_whole(r"openai\.(?:Async)?OpenAI"), "api.openai.com"),
+    (_whole(r"google\.(?:genai\.Client|generativeai\.GenerativeModel)"), "generativelanguage.googleapis.com"),
+    (_whole(r"groq\.(?:Async)?Groq"), "api.groq.com"),
+    (_whole(r"cohere\.(?:Async)?Client(?:V2)?"), "api.cohere.com"),
+    (_whole(r"mistralai\.(?:client\.)?Mistral\w*"), "api.mistral.ai"),
+    (_whole(r"litellm\.a?completion"), ""),
+)
+"""Clients of models that connect to a place of their own (empty: to one that the arguments choose)."""
 
 HUB_CALLS = _last(
     "load_dataset load_dataset_builder hf_hub_download snapshot_download list_repo_files dataset_info HfApi "

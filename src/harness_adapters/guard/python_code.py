@@ -45,7 +45,9 @@ from harness_adapters.guard.python_calls import (
     READ_CALLS,
     RUNNERS,
     SECRET_CALLS,
+    SERVICES,
     TEXT_CALLS,
+    TEXT_NAMES,
     WRITE_CALLS,
 )
 from harness_adapters.guard.python_environ import Environ
@@ -65,7 +67,7 @@ def python_facts(run: Run, code: str, *, from_file: bool = False) -> str | None:
     elif isinstance(module, Refused):
         run.add(Opaque("python", "size"))
     else:
-        return _Reader(run, module, offline=MOCKED.search(code) is not None).read()
+        return _Reader(run, module, offline=MOCKED.search(code) is not None, given=not from_file).read()
     return None
 
 
@@ -76,10 +78,12 @@ def _scan(run: Run, code: str) -> None:
 
 
 class _Reader:
-    """Walks one module. `offline`: the code puts something of its own in the place of the network."""
+    """Walks one module. `offline`: the code puts something of its own in the place of the network. `given`: it stands
+    in the call itself, and not in a file of the project, which may be made to speak to a model."""
 
-    def __init__(self, run: Run, module: Module, *, offline: bool) -> None:
+    def __init__(self, run: Run, module: Module, *, offline: bool, given: bool) -> None:
         self.run = run
+        self.given = given
         self.offline = offline
         self.module = module
         self.folder = Folder(module, cwd=run.scope.cwd, home=run.machine.home, argv=run.scope.arguments)
@@ -153,6 +157,12 @@ class _Reader:
             self._host_client(node, name)
         elif HUB_CALLS.search(name):
             self._hub(node, name)
+        elif self.given and (hosts := [host for called, host in SERVICES if called.match(name)]):
+            if not any(
+                keyword.arg in ("base_url", "api_base", "http_client", "transport") for keyword in node.keywords
+            ):
+                self._add_host(name, hosts[0], "")
+            self._urls(node, last)
         elif DOWNLOADS.match(name):
             self._add_host(name, "", "")
         elif name in ("os.kill", "os.killpg") and self._seeks_processes():
@@ -347,10 +357,14 @@ class _Reader:
                 for path in self.run.paths(targets[0]):
                     self.run.machine.files.write(path, first[0])
                     self.run.machine.put(name, path, first[0])
+        elif last == "walk" and first == ["/"] and self._opens_found():
+            self._path(Reads, first, name, deep=True)
         elif last in LISTERS:
             self._path(Lists, first if on_module else own, name, deep=last == "walk" and first != ["/"])
         elif last in ("read_text", "read_bytes"):
             self._path(Reads, own, name)
+        elif last == "extract" and "file." in name:
+            self._extracted(node, arguments, name)
         elif name == "fileinput.input":
             in_place = any(k.arg == "inplace" for k in node.keywords)
             self._path(Writes if in_place else Reads, first, name)
@@ -377,6 +391,27 @@ class _Reader:
         else:
             self._path(Reads, values, name)
 
+    def _opens_found(self) -> bool:
+        """Whether the code opens files whose names it does not hold."""
+        calls = (node for node in self.module.nodes if isinstance(node, ast.Call))
+        opens = (node for node in calls if dotted(node.func).rpartition(".")[2] in ("open", "read_text", "read_bytes"))
+        return any(not (node.args and isinstance(node.args[0], ast.Constant)) for node in opens)
+
+    def _extracted(self, node: ast.Call, arguments: list[list[str]], name: str) -> None:
+        """A member of an archive, under the name that the code may have given to it before."""
+        folders = [self.folder.fold(k.value) for k in node.keywords if k.arg == "path"] or arguments[1:2] or [["."]]
+        given = [
+            value
+            for other in self.module.nodes
+            if isinstance(other, ast.Assign)
+            and any(
+                isinstance(target, ast.Attribute) and target.attr in ("filename", "name") for target in other.targets
+            )
+            for value in self.folder.fold(other.value)
+        ]
+        members = [value for value in [*(arguments[0] if arguments else []), *given] if value != ANY]
+        self._path(Creates, [f"{folder}/{member}" for folder in folders[0] for member in members], name)
+
     def _link(self, sources: list[str], links: list[str]) -> None:
         for source, link in zip(sources, links, strict=False):
             target, name = self.run.paths(source)[-1], self.run.paths(link)[-1]
@@ -395,7 +430,7 @@ class _Reader:
 
     def _urls(self, node: ast.Call, last: str) -> None:
         """A whole URL given to a function that does not treat it as text is fetched."""
-        if last in TEXT_CALLS or last == "Request":
+        if last in TEXT_CALLS or last == "Request" or TEXT_NAMES.match(last):
             return
         for _, values in self._arguments(node):
             for value in values:

@@ -101,6 +101,10 @@ class Environ:
             self._run.add(ReadsEnv("os.environ", name))
 
     def call(self, node: ast.Call, name: str, last: str) -> None:
+        if last == "in_dll" and any(
+            "environ" in value for value in self._folder.fold(node.args[-1] if node.args else None)
+        ):
+            self._run.add(DumpsEnv(name))
         if last == "getenv" and node.args:
             self._read_env(node.args[0])
         elif last in ("putenv", "unsetenv") and node.args:

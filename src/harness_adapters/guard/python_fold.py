@@ -20,6 +20,7 @@ _MAX_TEXT = 4096
 _DECODERS = frozenset(
     names("b64decode b32decode b16decode a85decode b85decode unhexlify fromhex decompress rot13 decode loads decrypt")
 )
+_CODECS = {"rot13": "rot13", "hex": "fromhex", "base64": "b64decode"}
 _PATH_MAKERS = frozenset(
     names(
         "Path PurePath PosixPath PurePosixPath abspath realpath expanduser expandvars normpath fspath str "
@@ -325,6 +326,9 @@ class Folder:
             return [spelt]
         if last in ("open", "with_name", "with_suffix", "mkdtemp", "mktemp"):
             return self.fold(first, depth) if last == "open" and first is not None else [ANY]
+        if name in ("codecs.decode", "codecs.encode") and len(node.args) > 1:
+            how = _CODECS.get(self.fold(node.args[1], depth)[0].replace("_", "").replace("-", ""), last)
+            return [decode(how, value) for value in self.fold(first, depth)]
         if last in _DECODERS:
             return [decode(last, value) for value in self.fold(first if first is not None else receiver, depth)]
         return self._result(node, last, depth)
@@ -345,7 +349,7 @@ class Folder:
     def _join(self, node: ast.Call, receiver: ast.expr | None, name: str, depth: int) -> list[str]:
         if "path" in name.lower() or name.endswith("joinpath"):
             start = [self.fold(receiver, depth)] if name.endswith("joinpath") and receiver is not None else []
-            parts = start + [self.fold(argument, depth) for argument in node.args]
+            parts = start + [self.fold(argument, depth) for argument in self._spread(node.args, depth)]
             folded = join([piece for part in parts for piece in (part, ["/"])][:-1])
             return [os.path.normpath(value) if is_known(value) and value else value for value in folded]
         separator = self.fold(receiver, depth)
@@ -361,9 +365,20 @@ class Folder:
             return [separator[0].join(spelt)]
         return [MADE] if isinstance(items, ast.GeneratorExp | ast.ListComp | ast.Call) else [ANY]
 
+    def _spread(self, arguments: list[ast.expr], depth: int) -> list[ast.expr]:
+        """Arguments with those that are given as `*list` in their places, where the list is known."""
+        spread: list[ast.expr] = []
+        for argument in arguments:
+            inner = self.vector(argument.value, depth) if isinstance(argument, ast.Starred) else None
+            spread += [argument] if inner is None else inner
+        return spread
+
     def _spelt(self, node: ast.expr) -> str:
         """The text that `map(chr, [...])` or `chr(n) for n in [...]` spells; empty where it is something else."""
         match node:
+            case ast.Call(func=ast.Name(id="reversed"), args=[text]):
+                values = self.fold(text)
+                return values[0][::-1] if len(values) == 1 and is_known(values[0]) else ""
             case ast.Call(func=ast.Name(id="map"), args=[ast.Name(id="chr"), numbers]):
                 return _characters(self._bound(numbers))
             case ast.GeneratorExp(elt=elt, generators=[loop]) | ast.ListComp(elt=elt, generators=[loop]):

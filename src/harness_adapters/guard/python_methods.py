@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import base64
 import binascii
+import codecs
 from collections.abc import Callable, Mapping
 
-from harness_adapters.guard.values import ANY, MADE, is_known
+from harness_adapters.guard.values import ANY, MADE, is_known, join
 
 
 def decode(name: str, value: str) -> str:
@@ -14,6 +15,8 @@ def decode(name: str, value: str) -> str:
         return MADE if name not in ("decode", "loads") else value
     try:
         match name:
+            case "rot13":
+                return codecs.decode(value, "rot13")
             case "b64decode":
                 return base64.b64decode(value).decode("utf-8", "replace")
             case "b32decode":
@@ -33,6 +36,10 @@ def _replace(values: list[str], arguments: list[list[str]]) -> list[str]:
     return [value.replace(arguments[0][0], arguments[1][0]) for value in values if arguments[0][0]] or values
 
 
+def _added(values: list[str], arguments: list[list[str]]) -> list[str]:
+    return join([values, *arguments[:1]])
+
+
 METHODS: Mapping[str, Callable[[list[str], list[list[str]]], list[str]]] = {
     "strip": lambda values, _: [value.strip() for value in values],
     "rstrip": lambda values, _: [value.rstrip() for value in values],
@@ -40,5 +47,6 @@ METHODS: Mapping[str, Callable[[list[str], list[list[str]]], list[str]]] = {
     "upper": lambda values, _: [value.upper() for value in values],
     "encode": lambda values, _: values,
     "replace": _replace,
+    "__add__": _added,
     "split": lambda values, _: [word for value in values for word in value.split()] or [ANY],
 }

@@ -38,8 +38,10 @@ class Redirects:
         """Add what one `<`, `>` or `>>` does; the standard input after it."""
         marks = "".join(child.type for child in node.children if not child.is_named)
         marks += "".join(source.text(c.start_byte, c.end_byte) for c in node.children if c.type == "ERROR")
-        words = [c for c in node.named_children if c.type not in ("file_descriptor", "ERROR")]
-        for value in self._words.all_fields(words, source, scope):
+        target = _target(node)
+        if target and target[0].type == "process_substitution" and ">" not in marks:
+            return Output(self._words.printed(target[0], source, scope))
+        for value in self._words.all_fields(target, source, scope):
             if "/dev/tcp/" in value or "/dev/udp/" in value:
                 self._device(value)
             elif not value or (value.isdigit() and "&" in marks) or value == "-":
@@ -49,6 +51,13 @@ class Redirects:
             else:
                 stdin = self._input_file(value, scope)
         return stdin
+
+    def arguments(self, node: Node, source: Source, scope: Scope) -> list[str]:
+        """The words behind a redirect's target: the grammar gives them to the redirect, the shell to the command."""
+        words = (
+            _named(node)[len(_target(node)) :] if node.type == "file_redirect" else node.children_of_field("argument")
+        )
+        return self._words.all_fields(words, source, scope)
 
     def store(self, output: Output, targets: Targets) -> None:
         """What a command printed is now in the files its output went to."""
@@ -79,3 +88,14 @@ class Redirects:
             self._machine.add(Reads("<", self._machine.path(value, cwd)))
         content = self._machine.files.contents.get(path)
         return Output(content if content is not None else ANY, plain=content is None)
+
+
+def _named(node: Node) -> list[Node]:
+    return [child for child in node.named_children if child.type not in ("file_descriptor", "ERROR")]
+
+
+def _target(node: Node) -> list[Node]:
+    """The first word of a redirect, in the pieces in which the grammar gives it: no blank is between them."""
+    named = _named(node)
+    end = next((i for i in range(1, len(named)) if named[i].start_byte > named[i - 1].end_byte), len(named))
+    return named[:end]

@@ -23,6 +23,7 @@ from harness_adapters.guard.facts import (
     Writes,
 )
 from harness_adapters.guard.hosts import normalise, url_endpoints
+from harness_adapters.guard.joined_texts import with_joined
 from harness_adapters.guard.machine import DATA, Run
 from harness_adapters.guard.programs.generic import add_path
 from harness_adapters.guard.values import ANY
@@ -43,6 +44,10 @@ _NETWORK = re.compile(
     r"|LWP::|HTTP::Tiny|IO::Socket|use\s+Socket|Net::HTTP|open-uri|URI\.open|TCPSocket|Faraday|HTTParty"
     r"|file_get_contents\s*\(\s*['\"]https?|curl_init|fsockopen|download\.file|url\s*\(\s*['\"]http|socket\.connect"
     r"|\b(?:get|getstore|getprint|head|mirror|request|retrieve|download\w{0,20})\s{0,4}\(\s{0,4}['\"]https?:"
+    r"|(?:require\(|from)\s*['\"](?:@aws-sdk/|aws-sdk|@google-cloud/|@azure/storage|@huggingface/)"
+    r"|\binstall\.packages\([^)]{0,400}https?:|\b(?:remotes|devtools)::install_|\.(?:Get|Post|Head)\(\s{0,4}\"https?:"
+    r"|\bPkg\.(?:add|develop|clone)\(|\bhttp::geturl|\burl\(\s{0,4}(?:sprintf\(|paste)|:httpc\b|\bHTTPoison\b|\bReq\.get|slurp\s+\"http"
+    r"|\basyncnet\b|newHttpClient|\bsocket\.gen_tcp|:gen_tcp\b"
     r"|\bhttp\.(?:Get|Post|PostForm|Head|NewRequest\w*)\(|\bnet\.Dial|reqwest::|ureq::|\bnew HttpClient\("
     r"|HttpClient\.newH|HttpURLConnection|curl_easy"
     r"|/inet/(?:tcp|udp)/|Invoke-WebRequest|Net\.WebClient"
@@ -61,7 +66,8 @@ _BACKTICKS = re.compile(r"`([^`\\\n]{1,400})`")
 _BACKTICKS_RUN = re.compile(r"perl|ruby|php|\.(?:pl|rb|php)$")
 """Languages in which text in backticks is a command; in others it is a text."""
 _ENV_DUMP = re.compile(
-    r"process\.env(?![\w.\[?])|\bin\s+process\.env|Object\.(?:keys|entries|values)\(process\.env"
+    r"\(System/getenv\)|\bSystem\.get_?[eE]nv\(\)|os:getenv\(\)|process\.report\b[\s\S]{0,400}?\benvironmentVariables\b|\w\(\s*process\.report\.getReport\(\)\s*[,)]|process\.report\.writeReport\("
+    r"|process\.env(?![\w.\[?])|\bin\s+process\.env|Object\.(?:keys|entries|values)\(process\.env"
     r"|%ENV\b|\bENV\.(?:to_h|each|map|inspect|to_a|select|sort)|\bp\s+ENV\b|puts\s+ENV\b(?!\[)|\$_ENV\b(?!\[)"
     r"|os\.Environ\(\)|\benv::vars(?:_os)?\(|GetEnvironmentVariables\(\s*\)|getenv\(\s*\)|\bin\s+ENVIRON\b|os\.environ\b(?!\s*(?:\[|\.get))"
 )
@@ -74,7 +80,8 @@ _PROXY_WORDS = re.compile(
     re.IGNORECASE,
 )
 _FOLDER_CALL = re.compile(
-    r"\b(?:readdir(?:Sync)?|opendir|glob(?:Sync)?|Dir\.(?:glob|each_child|children|entries|foreach)|scandir|join|resolve)\s*"
+    r"\b(?:readdir(?:Sync)?|opendir|glob(?:Sync)?|Dir\.(?:glob|each_child|children|entries|foreach)|scandir"
+    r"|(?:path|posix|File)\.(?:join|resolve)|(?:cp|rm)(?:Sync)?)\s*"
     r"[\(\s]\s*['\"]([\w./~*-]+)['\"]"
 )
 _AWK_TOKEN = re.compile(r"\"(?:[^\"\\]|\\.)*\"|\b(?:print|printf)\b|>>|[>()\[\];}\n]")
@@ -87,10 +94,10 @@ _MAX_COMMANDS = 32
 
 def script_facts(run: Run, code: str, language: str, writes: list[str] | None = None) -> None:
     """Adds what a script in some language may do; `writes` are files that it edits in place."""
-    literals = _literals(code)
+    literals = _literals(with_joined(code))
     _network(run, code)
     changes = _CHANGES.search(code) is not None
-    paths = [literal for literal in dict.fromkeys(literals) if _looks_like_path(literal)]
+    paths = [literal for literal in dict.fromkeys(literals) if literal != "/" and _looks_like_path(literal)]
     for path in paths:
         add_path(run, Touches if changes else Reads, path)
     for mode in filter(None, map(_OPEN_MODE.match, literals)):
@@ -142,6 +149,7 @@ def _environment(run: Run, code: str, language: str) -> None:
 
 _NO_PROXY = re.compile(
     r"Net::HTTP\.new\([^()\n]{0,200},\s*nil\b|\bproxy\s*:\s*false\b|\bProxy\s*:\s*nil\b|\.no_proxy\(\)|Proxy\.NO_PROXY"
+    r"|\bProxy:\s*func\([^)]{0,80}\)[^{]{0,60}\{\s*return nil,\s*nil"
     r"|UseProxy\s*=\s*false|CURLOPT_NOPROXY\s*(?:,|=>)\s*['\"]\*"
 )
 

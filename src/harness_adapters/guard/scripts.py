@@ -6,8 +6,10 @@ import re
 from itertools import islice
 
 from harness_adapters.guard.facts import Fact, Mentions, Puts
+from harness_adapters.guard.joined_texts import with_joined
 from harness_adapters.guard.machine import DATA, Exhausted, Files, Machine, Run, Scope
-from harness_adapters.guard.nesting import parse_json
+from harness_adapters.guard.notebooks import notebook_code
+from harness_adapters.guard.paths import absolute
 from harness_adapters.guard.programs.wrappers import scheduled_commands
 from harness_adapters.guard.python_code import python_facts
 from harness_adapters.guard.script_text import script_facts
@@ -31,6 +33,10 @@ _COMMANDS = re.compile(
 )
 """Files that are commands to some program, in which a path is there to be used."""
 _NAMED_PATH = re.compile(r"(?<![\w.:/@-])/[\w./-]{4,200}")
+_ROOT = re.compile(
+    r"\$[{(](?:CMAKE_(?:CURRENT_)?SOURCE_DIR|PROJECT_SOURCE_DIR|CURDIR|PWD|(?:project\.)?basedir|workspaceFolder)[)}]"
+)
+"""How build files name their own folder."""
 _COMMENT = re.compile(r"(?m)^[ \t]*(?:#|--|//).*$")
 _FILE_CALL = re.compile(
     r"open|\bread|file|(?-i:\bPaths?\b)(?!\s*=)|(?:open|read|scan)_?dir|include|(?<!n)load|copy|exists|\bstat\b|fstream|symlink"
@@ -56,7 +62,10 @@ def script_facts_of(put: Puts, machine: Machine) -> list[Fact]:
     first = put.content.partition("\n")[0]
     try:
         if _PYTHON.search(put.path) or "python" in first:
-            python_facts(Run(shell, scope, put.path, [], DATA), _cells(put))
+            python_facts(
+                Run(shell, scope, put.path, [], DATA),
+                notebook_code(put.content) if put.path.endswith(".ipynb") else put.content,
+            )
         elif _OTHER.search(put.path) or re.search(r"^#!.*\b(node|perl|ruby|php)", first):
             script_facts(Run(shell, scope, put.path, [], DATA), put.content, put.path)
         elif _CRON.search(put.path):
@@ -70,30 +79,19 @@ def script_facts_of(put: Puts, machine: Machine) -> list[Fact]:
     return inner.facts
 
 
-def _cells(put: Puts) -> str:
-    """The code of a notebook, or of the one cell that the call writes; any other text as it is."""
-    if not put.path.endswith(".ipynb") or not put.content.lstrip().startswith("{"):
-        return put.content
-    try:
-        notebook = parse_json(put.content)
-    except ValueError:
-        return put.content
-    cells = notebook.get("cells") if isinstance(notebook, dict) else None
-    code = [cell.get("source") for cell in cells if isinstance(cell, dict)] if isinstance(cells, list) else []
-    return "\n".join("".join(map(str, source)) if isinstance(source, list) else str(source) for source in code)
-
-
 def source_facts_of(put: Puts) -> list[Fact]:
     """The absolute paths that a source in a language which is not read here hands to something that opens files or
     runs commands, and those that stand in its texts (`Mentions` with an empty `by`); all in a file of commands."""
     if _COMMANDS.search(put.path):
-        named = _NAMED_PATH.finditer(_COMMENT.sub("", put.content))
-        return [Mentions("commands", match[0]) for match in islice(named, _MAX_PATHS)]
+        folder = put.path.rpartition("/")[0] or "/"
+        named = _NAMED_PATH.finditer(_ROOT.sub(folder, _COMMENT.sub("", put.content)))
+        return [Mentions("commands", absolute(match[0], folder, folder)) for match in islice(named, _MAX_PATHS)]
     if not _SOURCE.search(put.path):
         return []
     found: list[Fact] = []
-    for match in islice(_NAMED_PATH.finditer(put.content), _MAX_PATHS):
-        before = put.content[max(0, match.start() - _NEAR) : match.start()].rpartition("\n")[2]
+    content = with_joined(put.content)
+    for match in islice(_NAMED_PATH.finditer(content), _MAX_PATHS):
+        before = content[max(0, match.start() - _NEAR) : match.start()].rpartition("\n")[2]
         quoted = before.endswith(('"', "'", "`")) or '"' in before
         if quoted:
             found.append(Mentions("source" if _FILE_CALL.search(before) else "", match[0]))

@@ -4,7 +4,8 @@ It keeps what can be known (variables, folder, functions, files written) and say
 every branch are walked, loop bodies once for each known value.
 
 Traps of the grammar that are minded here: `a && b > f` hangs the redirect on the whole list, yet it belongs to `b`,
-after `a` has changed folder; `cat <<E | sh` nests the rest of the pipeline inside the here-document.
+after `a` has changed folder; `cat <<E | sh` nests the rest of the pipeline inside the here-document; `cat 2> f g` takes
+`g` for a second target of the redirect, yet it is an argument.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from harness_adapters.guard import programs
 from harness_adapters.guard.facts import DumpsEnv, Lists, Mentions, Opaque, ReadsEnv, SetsEnv, Shadows
 from harness_adapters.guard.machine import DATA, NOTHING, Machine, Output, Run, Scope
 from harness_adapters.guard.redirects import Redirects, Targets
-from harness_adapters.guard.syntax import MAX_TEXT, Node, Source, parse
+from harness_adapters.guard.syntax import MAX_TEXT, Node, Source, parse, plain_words
 from harness_adapters.guard.values import ANY, is_known, names
 from harness_adapters.guard.words import Words, as_shell_text
 
@@ -50,6 +51,9 @@ class Shell:
         with self.machine.deeper():
             text = as_shell_text(text)
             self.machine.spend_text(min(len(text), MAX_TEXT))
+            words = plain_words(text)
+            if words is not None:
+                return self._sink(self.command(words, scope, stdin))
             source = parse(text)
             if source is None:
                 self.machine.add(Opaque("shell text over the limits", "size"))
@@ -171,18 +175,18 @@ class Shell:
         for redirect in redirects:
             if redirect.type == "heredoc_redirect":
                 stdin = self._redirects.heredoc(redirect, source, scope)
-                extra += [
-                    f for c in redirect.children_of_field("argument") for f in self._words.fields(c, source, scope)
-                ]
+                extra += self._redirects.arguments(redirect, source, scope)
                 tails.append(redirect)
                 for child in redirect.children:
                     if child.type == "file_redirect":
                         stdin = self._redirects.file(child, source, scope, stdin, targets)
+                        extra += self._redirects.arguments(child, source, scope)
             elif redirect.type == "herestring_redirect":
                 words = [f for c in redirect.named_children for f in self._words.text(c, source, scope)]
                 stdin = Output(words[0] if words else "")
             else:
                 stdin = self._redirects.file(redirect, source, scope, stdin, targets)
+                extra += self._redirects.arguments(redirect, source, scope)
         output = NOTHING
         for body in bodies:
             if body.type == "command" and extra:

@@ -8,9 +8,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+EQUAL_TO_ALL = "a value that equals everything"
 _MIN_PAIRS = 3
 _LONG_INPUT = 5
-_LOOSE = str.maketrans("", "", " \t'\"")
+_LOOSE = str.maketrans("", "", " \t'\"_")
 _DISTINCT = 5
 """An answer of so many characters is nothing that code holds by chance: two of them are enough."""
 
@@ -45,7 +46,8 @@ def all_known(pairs: list[tuple[str, str]], shown: Shown) -> bool:
 
 
 def _on_lines(pairs: list[tuple[str, str]], text: str) -> bool:
-    """Whether each pair stands on one line; quotes and blanks are written as everybody likes."""
+    """Whether each pair stands on one line; quotes, blanks and groups of digits are written as everybody
+    likes."""
     lines = text.translate(_LOOSE).split("\n")
     return all(
         any(_on_line(key.translate(_LOOSE), value.translate(_LOOSE), line) for line in lines) for key, value in pairs

@@ -7,8 +7,9 @@ The tree is copied into plain `Node` objects at once: they are faster to walk, m
 threads at the same time.
 
 Invariant: a tree that `parse` returns has at most `MAX_NODES` nodes and is at most `MAX_TREE_DEPTH` deep.
-Asymmetry: a long quoted here-document is data and does not count towards `MAX_TEXT`; it is cut out before parsing and
-put back by number (`Source.bodies`).
+Asymmetries: a long quoted here-document is data and does not count towards `MAX_TEXT`; it is cut out before parsing
+and put back by number (`Source.bodies`). A short command whose words all stand for themselves needs no tree
+(`plain_words`).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from harness_adapters.guard.memo import Memo
-from harness_adapters.guard.values import clean, holds_any
+from harness_adapters.guard.values import clean, holds_any, names
 
 if TYPE_CHECKING:
     import tree_sitter
@@ -45,6 +46,28 @@ _HEREDOC = re.compile(r"<<(-?)[ \t]*(['\"\\]?)([A-Za-z_][\w.-]*)")
 _RESERVED = "\x06\x07\x0e\x0f\x10"
 """Characters that words and long bodies are marked with."""
 _PLACE = re.compile(r"\x07(\d+)\x07")
+
+
+_PLAIN = r"[\w./:,@%+~=-]+|'[^'\x00-\x1f]*'|\"[^\"$`\\!\x00-\x1f]*\""
+_PLAIN_WORD = re.compile(_PLAIN, re.ASCII)
+_PLAIN_COMMAND = re.compile(rf"\s*[A-Za-z_./][\w./:@%+~-]*(?:[ \t]+(?:{_PLAIN}))*[ \t]*", re.ASCII)
+_NO_PROGRAMS = frozenset(
+    names(
+        "if then elif else fi for while until do done case esac in function select time coproc declare typeset export "
+        "readonly local unset unsetenv"
+    )
+)
+"""First words that make a text something else than a simple command."""
+
+
+def plain_words(text: str) -> list[str] | None:
+    """The words of a short simple command without anything to expand, as the tree would give them; None for others."""
+    if len(text) >= _PIECE or not _PLAIN_COMMAND.fullmatch(text):
+        return None
+    words = _PLAIN_WORD.findall(text) if "'" in text or '"' in text else text.split()
+    if words[0] in _NO_PROGRAMS:
+        return None
+    return [word[1:-1] if word[0] in "'\"" else word for word in words]
 
 
 class Node:

@@ -18,6 +18,7 @@ from harness_adapters.guard.facts import (
     Delegates,
     Deletes,
     Fact,
+    Kills,
     Lists,
     LooksUp,
     Mentions,
@@ -70,6 +71,7 @@ _SEARCH_NAMES = re.compile(
     r"(web|internet|google|online|exa|tavily|brave)_?-?search|search_?-?(web|internet)|websearch", re.IGNORECASE
 )
 _DELEGATE_NAMES = re.compile(r"^(?:sub)?_?-?(?:task|agent|delegate|spawn)|delegate|subagent", re.IGNORECASE)
+_ENDS = re.compile(r"(?:kill|stop|terminate|end|signal|sig(?:kill|term|stop))", re.IGNORECASE)
 _SQUEEZED_PATH_KEYS = frozenset(key.replace("_", "") for key in _PATH_KEYS)
 _JSON_LIST = re.compile(r"\s*\[\s*[{\"]")
 _PARTIAL = re.compile(r"edit|new|old|insert|diff|patch", re.IGNORECASE)
@@ -111,6 +113,7 @@ class _ToolCall:
             if len(self.strings) >= _MAX_STRINGS:
                 self.machine.exhaust("too many arguments")
             self.strings.append((key, clean(value)))
+        self._ended()
         scope = Scope((self._cwd(),))
         if self.lasting == "all":
             scope.variables = {name: list(values) for name, values in self.machine.variables.items()}
@@ -122,6 +125,13 @@ class _ToolCall:
         for key, value in self.strings:
             if key not in used:
                 self._generic(key.lower(), value, scope)
+
+    def _ended(self) -> None:
+        """A process that a tool for processes is told to end."""
+        assert isinstance(self.arguments, dict)
+        named = [self.arguments[key] for key in ("pid", "session_id", "name") if key in self.arguments]
+        if named and any(_ENDS.match(value) for key, value in self.strings if key in ("action", "signal")):
+            self.machine.add(Kills(self.name, clean(str(named[0]))))
 
     def _argument_vectors(self, judged: set[str], scope: Scope) -> set[str]:
         """A command given as a list of its words, which no shell splits again."""

@@ -12,7 +12,7 @@ import fnmatch
 import re
 from collections.abc import Callable, Sequence
 
-from harness_adapters.guard.facts import ReadsEnv
+from harness_adapters.guard.facts import DumpsEnv, ReadsEnv
 from harness_adapters.guard.machine import Machine, Scope
 from harness_adapters.guard.syntax import Node, Source
 from harness_adapters.guard.values import ANY, DEEP, MADE, ONE, STAR, UNSET, hides, is_known, join
@@ -116,8 +116,14 @@ class Words:
 
     def text(self, node: Node, source: Source, scope: Scope) -> list[str]:
         """The strings of a word that is neither split nor globbed (an assignment's value)."""
-        values = self._parts(node, source, scope, quoted=True)
-        return [_literal(value).replace(STAR, "*").replace(ONE, "?") for value in values]
+        values = [_literal(value) for value in self._parts(node, source, scope, quoted=True)]
+        if any(part.type == "command_substitution" for part in (node, *node.children)):
+            return values  # what a command printed has been expanded before
+        return [value.replace(STAR, "*").replace(ONE, "?") for value in values]
+
+    def printed(self, node: Node, source: Source, scope: Scope) -> str:
+        """What the commands of a substitution print."""
+        return self._substitute(node, source, scope)
 
     def body(self, node: Node, source: Source, scope: Scope) -> str:
         """A here-document's body after expansion."""
@@ -147,14 +153,14 @@ class Words:
                     if quoted
                     else [
                         value if plain and not _SPLITS.search(value) else _SPLIT.join(_split(value, scope))
-                        for value in values
+                        for value in map(_globbed, values)
                     ]
                 )
             case "command_substitution":
                 value = self._substitute(node, source, scope).rstrip("\n")
                 return [value if quoted else _SPLIT.join(_split(value, scope))]
             case "process_substitution":
-                self._substitute(node, source, scope)
+                self.printed(node, source, scope)
                 return [ANY]
             case "arithmetic_expansion":
                 self._run_children(node, source, scope)
@@ -226,9 +232,11 @@ class Words:
         return [_operate(value, rest) for value in self.variable(name, scope)]
 
     def _indirect(self, name: str, rest: str, scope: Scope) -> list[str]:
-        if rest[:1] in ("*", "@"):
-            return [ANY]
+        if rest in ("*", "@"):
+            return [name + ANY]
         names = scope.variables.get(name, [MADE])
+        if not rest.lstrip(":").startswith("+") and any(n.endswith(ANY) and n[:-1].isidentifier() for n in names):
+            self.machine.add(DumpsEnv("$"))
         return [v for n in names for v in (self.variable(n, scope) if is_known(n) and n.isidentifier() else [MADE])]
 
     def _word(self, text: str, scope: Scope) -> str:
@@ -277,7 +285,7 @@ def decode_ansi(text: str) -> str:
     return _ANSI_ESCAPE.sub(one, text)
 
 
-_BRACKET = re.compile(r"(?<!\\)\[([^]/]*)\]")
+_BRACKET = re.compile(r"(?<!\\)\[([^]/]{0,256})\]")
 _QUOTED = re.compile(r"['\"\\]")
 _NAME = re.compile(r"[A-Za-z_]\w*|\d")
 
@@ -288,6 +296,13 @@ def _any_of(match: re.Match[str]) -> str:
 
 
 _SPLITS = re.compile(r"[ \n]")
+
+
+def _globbed(value: str) -> str:
+    """A variable's value where it stands unquoted: its wild cards count."""
+    if "://" in value or not ("*" in value or "?" in value):
+        return value
+    return value.replace("*", STAR).replace("?", ONE)
 
 
 def _split(value: str, scope: Scope) -> list[str]:

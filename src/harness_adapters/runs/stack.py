@@ -73,8 +73,8 @@ def check_choices(config: RunConfig) -> None:
         check_model_folder(Path(config.model.path).expanduser())
     elif config.warm_start.steps == 0:
         raise ConfigError(
-            "the packaged model never solves a task untrained",
-            'keep warm_start.steps above 0; preset = "tiny-cpu" has the values for this machine',
+            "warm_start.steps is 0, and the packaged model never solves a task untrained",
+            'name a preset (preset = "tiny-cpu" has the values for this machine), or set warm_start.steps above 0',
         )
     check_task_folder(config.tasks, oracles=config.warm_start.steps > 0)
 
@@ -99,8 +99,8 @@ def check_task_folder(tasks: TasksConfig, *, oracles: bool) -> None:
     source = Path(tasks.source).expanduser()
     if not all((source / split).is_dir() for split in ("train", "heldout")):
         raise ConfigError(
-            f"tasks.source: {source} has no train/ and heldout/ folders of tasks",
-            "harness-adapters tasks first-steps shows the form",
+            f"tasks.source: {source.resolve()} has no train/ and heldout/ folders of tasks",
+            "a relative one is looked up from the current folder; harness-adapters tasks first-steps shows the form",
         )
     pools = {split: read_tasks(source / split) for split in SPLITS if (source / split).is_dir()}
     for task in pools["train"] if oracles else ():

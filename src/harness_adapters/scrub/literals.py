@@ -55,11 +55,12 @@ class Document:
         self._gaps = tokens[0::2]
         insides = tokens[1::2]
         self.texts: list[bytes] = insides if plain else [decoded(t) if b"\\" in t else t for t in insides]
-        self._keys = [gap.lstrip().startswith(b":") for gap in self._gaps[1:]]
-        self.nested = self._all_nested(depth) if depth else {}
+        # There are few kinds of gaps: each is looked at once.
+        after = {gap: b"\x01" if gap.lstrip().startswith(b":") else b"\x00" for gap in set(self._gaps)}
         self._parts = [b"\x00"] * (2 * len(self.texts))
         self._parts[0::2] = self.texts
-        self._parts[1::2] = [b"\x01" if key else b"\x00" for key in self._keys]
+        self._parts[1::2] = [after[gap] for gap in self._gaps[1:]]
+        self.nested = self._all_nested(depth) if depth else {}
         for index in self.nested:
             self._parts[2 * index] = b""
         self.text = b"".join(self._parts)
@@ -86,7 +87,7 @@ class Document:
         return not self.is_key(index) and is_json(self.texts[index])
 
     def is_key(self, index: int) -> bool:
-        return self._keys[index]
+        return self._parts[2 * index + 1] == b"\x01"
 
     def is_id(self, index: int) -> bool:
         """Whether a literal is the value of a key that names an identifier."""
@@ -119,7 +120,7 @@ class Document:
         for index, text in enumerate(self.texts):
             for byte in self._gaps[index].translate(None, _NO_STRUCTURE):
                 _step(stack, byte)
-            if self._keys[index]:
+            if self.is_key(index):
                 stack[-1] = changes.get(index, text)
             if index in remaining:
                 found[index] = _path(stack)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 
-from harness_adapters.guard.facts import Evades, Kills, Lists, Opaque, ReadsEnv, Shadows
+from harness_adapters.guard.facts import Evades, Kills, Lists, Opaque, Reads, ReadsEnv, Runs, Shadows
 from harness_adapters.guard.machine import DATA, NOTHING, Output, Run
 from harness_adapters.guard.programs.generic import add_path, unknown_program
 from harness_adapters.guard.values import ANY, MADE, ONE, STAR, UNSET, hides, is_known, names
@@ -162,8 +163,9 @@ def seek_processes(run: Run) -> None:
 def _fuser(run: Run) -> Output:
     """`fuser -k PORT/tcp` ends what holds the port."""
     kills = any(re.fullmatch(r"-[a-z]*k[a-z]*|--kill", arg) for arg in run.args)
+    spaces = any(option == "-n" and space in ("tcp", "udp") for option, space in pairwise(run.args))
     for arg in run.args:
-        port = re.fullmatch(r"(\d{1,5})/(?:tcp|udp)", arg)
+        port = re.fullmatch(r"(\d{1,5})(?:/(?:tcp|udp))?" if spaces else r"(\d{1,5})/(?:tcp|udp)", arg)
         if port and kills:
             run.add(Kills(run.name, f"port {port[1]}"))
     return DATA
@@ -179,11 +181,41 @@ def _kill(run: Run) -> Output:
             run.add(Evades(run.name, f"ends a process called {arg[:40]!r}"))
         elif run.machine.sought and hides(arg):
             run.add(Evades(run.name, f"ends the processes found by {run.machine.sought[:40]!r}"))
+        elif hides(arg) and (port := _sought_port(run)):
+            run.add(Kills(run.name, f"port {port}"))
+        elif hides(arg) and (told := _others_number(run)):
+            run.add(Evades(run.name, f"ends the process of {told[:60]!r}"))
         elif STAR in arg or ONE in arg:
             run.add(Evades(run.name, "ends whatever process it finds"))
         elif is_known(arg) and not arg.startswith("%"):
             run.add(Kills(run.name, arg))
     return NOTHING
+
+
+def _service(run: Run) -> Output:
+    """`systemctl stop`, `service NAME stop`: a service ends, starts anew or changes."""
+    words = [arg for arg in run.args if not arg.startswith("-")]
+    ends = any(word in ("stop", "restart", "disable", "kill", "mask", "reload", "unload", "bootout") for word in words)
+    for word in words if ends else ():
+        if GUARD_NAMES.search(word) or OTHERS.search(word):
+            run.add(Evades(run.name, f"ends a process called {word[:40]!r}"))
+    return unknown_program(run)
+
+
+_SHOW_PORTS = frozenset(("lsof", "ss", "netstat", "fuser"))
+
+
+def _sought_port(run: Run) -> str:
+    """The port whose holder's number the call has asked for (`lsof -t -i :8080`)."""
+    asked = (fact for fact in run.machine.facts if isinstance(fact, Runs) and fact.by in _SHOW_PORTS)
+    found = (re.search(r"(?:^|:)(\d{2,5})(?:/tcp|$)", arg) for fact in asked for arg in fact.args)
+    return next((match[1] for match in found if match), "")
+
+
+def _others_number(run: Run) -> str:
+    """A file that the call has read and that by its name holds the number of the guard's or the verifier's process."""
+    read = (fact.path for fact in run.machine.facts if isinstance(fact, Reads) and fact.path.endswith(".pid"))
+    return next((path for path in read if GUARD_NAMES.search(path) or OTHERS.search(path)), "")
 
 
 def _attach(run: Run) -> Output:
@@ -319,6 +351,7 @@ HANDLERS: Mapping[str, Callable[[Run], Output]] = {
         _shell_hook,
     ),
     "fuser": _fuser,
+    **dict.fromkeys(names("systemctl service supervisorctl launchctl rc-service initctl sv s6-svc"), _service),
     "echo": _echo,
     "printf": _printf,
     "read": _read,

@@ -9,6 +9,7 @@ from harness_adapters.guard.facts import (
     Connects,
     Creates,
     Evades,
+    GetsPackage,
     LooksUp,
     Reads,
     SeeksSecret,
@@ -34,6 +35,12 @@ _WGET_VALUES = (
     "--post-data --post-file -U --user-agent -t -T --timeout --tries -a --user --password "
     "--ca-certificate -Q -w -B --base"
 )
+
+
+_RELEASE = re.compile(
+    r"/crates/([\w-]{2,80})/\d|/([A-Za-z][\w.]{1,80}?)[-_]v?\d[\w.]{0,40}\.(?:whl|tar\.gz|tgz|crate|gem|nupkg|zip)(?:$|[?#])"
+)
+"""A release of a package, by its address."""
 
 
 def _curl(run: Run) -> Output:
@@ -83,7 +90,11 @@ def _curl(run: Run) -> Output:
 def _curl_detours(run: Run, options: Mapping[str, list[str]], *, loopback: bool) -> None:
     for name in ("-x", "--proxy", "--preproxy", "--socks5", "--socks4", "--socks5-hostname", "--socks4a", "--proxy1.0"):
         for value in options.get(name, []):
-            run.add(SetsEnv(run.name, "http_proxy", value))
+            end = bare_endpoint(re.sub(r"^[a-z0-9]+:/{2}", "", value))
+            if loopback and is_loopback(end.host):
+                run.add(Connects(run.name, end.host, end.port))
+            else:
+                run.add(SetsEnv(run.name, "http_proxy", value))
     for value in options.get("--noproxy", []):
         if not loopback:
             run.add(SetsEnv(run.name, "no_proxy", value or "*"))
@@ -107,6 +118,9 @@ def _url_hosts(run: Run, urls: list[str]) -> list[str]:
         hosts.append(end.host)
         for change in changes_in(url):
             run.add(LooksUp(run.name, change))
+        released = _RELEASE.search(url)
+        if released:
+            run.add(GetsPackage(run.name, released[1] or released[2], True))
     return hosts
 
 

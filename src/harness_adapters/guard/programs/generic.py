@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 
 from harness_adapters.guard.facts import Connects, Mentions, PathFact, Reads, Touches, Writes
-from harness_adapters.guard.hosts import SCP_ADDRESS, endpoint, normalise, url_endpoints
+from harness_adapters.guard.hosts import SCP_ADDRESS, normalise, scp_endpoint, url_endpoints
 from harness_adapters.guard.machine import DATA, Output, Run
 from harness_adapters.guard.values import is_known, names
 
@@ -20,6 +20,23 @@ _NAMED_HOST = re.compile(
     r"(?i)\b(?:\w*endpoint|host(?:name|addr)?|server)['\"]?\s*(?:=>|=|:|\s)\s*['\"]([\w-]+(?:\.[\w-]+)+)['\"]"
 )
 """A host in the language of a data base's or mail client: `SET s3_endpoint='h'`."""
+_RUN_BY = re.compile(r"(?i:\bprogram\s+)'([^'\n]{1,400})'|(?m:^[ \t]*(?:\\!|\.shell|\.system|system)[ \t]+(.{1,400})$)")
+_READ_BY = re.compile(
+    r"\b(?:readfile|pg_read_(?:binary_)?file|load_file|read_(?:csv|text|blob|json|parquet|ndjson)\w*|(?:infile|from)(?=\s*'))"
+    r"\s*\(?\s*\[?'([\w./~-][\w./~*-]{1,200})'",
+    re.IGNORECASE,
+)
+_WRITTEN_BY = re.compile(
+    r"\b(?:writefile\s*\(|to|into\s+outfile|into\s+dumpfile)\s*'([\w./~-]{2,200}\.\w{1,8})'", re.IGNORECASE
+)
+_STATEMENT = re.compile(
+    r"\s*(?:select|with|from|copy|set|insert|update|delete|create|attach|explain|pragma)\b", re.IGNORECASE
+)
+_COMPARED = re.compile(
+    r"(?:\b(?:where|and|or|on|when|not)\s+[\w.\"]{1,80}\s*(?:=|<>|!=)|\b(?:i?like|glob|regexp|similar\s+to))\s*'[^']{0,400}'",
+    re.IGNORECASE,
+)
+"""A text that a statement for a data base compares with: an address in it is data."""
 _TEXT_TOOLS = frozenset(
     names(
         "pandoc asciidoctor markdown mdcat glow xclip xsel pbcopy wl-copy cowsay figlet iconv recode xxd hexdump od "
@@ -37,7 +54,7 @@ _SHORT_PATH = re.compile(r"^-[A-Za-z]([/~].*)$")
 
 def unknown_program(run: Run) -> Output:
     """A program that may do anything with its arguments, and with what its input tells it."""
-    connect_urls(run, run.args)
+    connect_urls(run, [_COMPARED.sub(" ", arg) if _STATEMENT.match(arg) else arg for arg in run.args])
     verb = next((arg for arg in run.args if not arg.startswith("-")), "")
     kind = Reads if verb in _LOOKING_VERBS else Touches
     output_options(run)
@@ -48,11 +65,26 @@ def unknown_program(run: Run) -> Output:
     if _SAYS_WHERE & set(run.args):
         return Output(f"{run.scope.cwd}/build/{run.name}\n", plain=True)
     told = mention_input(run)
+    for arg in run.args:
+        if _STATEMENT.match(arg):
+            statement_files(run, arg)
+    if told and _STATEMENT.match(told):
+        statement_files(run, told)
     if told and run.name not in _TEXT_TOOLS:
         connect_urls(run, [told])
         for host in _NAMED_HOST.findall(told)[:32]:
             run.add(Connects(run.name, normalise(host)))
     return DATA
+
+
+def statement_files(run: Run, told: str) -> None:
+    """Files that statements for a data base read and write by name, and commands that they run."""
+    for quoted, line in _RUN_BY.findall(told)[:8]:
+        run.shell.script(quoted or line, run.scope.fork(), DATA)
+    for name in _READ_BY.findall(told)[:32]:
+        add_path(run, Reads, name)
+    for name in _WRITTEN_BY.findall(told)[:32]:
+        add_path(run, Writes, name)
 
 
 def mention_input(run: Run) -> str:
@@ -126,9 +158,8 @@ def connect_urls(run: Run, args: list[str]) -> bool:
     found = False
     for arg in args:
         ends = url_endpoints(arg)
-        scp = SCP_ADDRESS.match(arg)
-        if scp:
-            ends.append(endpoint(scp[1], scp[2]))
+        if SCP_ADDRESS.match(arg):
+            ends.append(scp_endpoint(arg))
         for end in ends:
             run.add(Connects(run.name, end.host, end.port))
             found = True

@@ -36,7 +36,7 @@ _EVERYTHING = re.compile(
 )
 _ELSEWHERE = re.compile(
     r"^(refs/)?(remotes/|origin/|upstream/|fork/|tags/)|^(FETCH_HEAD|ORIG_HEAD|MERGE_HEAD)$"
-    r"|^(refs/tags/)?(v|release[-/])?\d+\.\d+(\.\d+)?([-.]?\w+)?$|@\{"
+    r"|^(refs/tags/)?(v|release[-/])?\d+\.\d+(\.\d+)?([-.]?\w+)?$|[\w./-]*@\{(?:u|upstream|push)\}|stash(?:@\{|$)|@\{"
 )
 _IS_HEAD = re.compile(r"^(?:HEAD|@)(?:[~^]\d*)*$")
 _COMMIT = re.compile(r"^[0-9a-f]{7,40}$")
@@ -79,6 +79,9 @@ def _git(run: Run) -> Output:
         handler(inner)
     elif command in _WHOLE_TREE and not any(arg in ("--abort", "--continue", "--quit", "log", "start") for arg in rest):
         add_path(inner, Writes, DEEP)
+    if command == "grep" and "--" in rest and any(_NAMES_ONLY.match(arg) for arg in rest):
+        specs = [arg.replace("*", STAR).replace("?", ONE) for arg in rest[rest.index("--") + 1 :]]
+        return Output("".join(f"{spec}\n{spec}/{DEEP}\n" for spec in specs), plain=True)
     if command == "ls-files":
         names_of = [arg.replace("*", STAR).replace("?", ONE) for arg in rest if not arg.startswith("-")]
         return Output("\n".join(names_of) + "\n" if names_of else f"{DEEP}\n", plain=True)
@@ -234,6 +237,10 @@ def _apply(run: Run) -> None:
     add_patch(run, texts or [run.stdin.text], (options.get("--directory") or ["."])[0])
 
 
+_NAMES_ONLY = re.compile(r"-[a-zA-Z]*l|--files-with-matches|--name-only")
+_SECRET_KEY = re.compile(r"credential|extraheader|token|passw|secret", re.IGNORECASE)
+
+
 def _config(run: Run) -> None:
     operands = [arg for arg in run.args if not arg.startswith("-")]
     if not operands:
@@ -247,7 +254,7 @@ def _config(run: Run) -> None:
     removes = any(arg.startswith(("--unset", "--remove")) for arg in run.args)
     if "proxy" in key.lower() and (removes or not reads):
         run.add(Evades("git config", f"changes {key}"))
-    elif "credential" in key.lower() and reads and not key.lower().endswith(".helper"):
+    elif reads and _SECRET_KEY.search(key) and not key.lower().endswith(".helper"):
         run.add(SeeksSecret("git config", key))
     elif not reads and len(operands) > 1:
         _setting(run, f"{key}={operands[-1]}")

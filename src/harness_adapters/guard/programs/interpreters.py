@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 
 from harness_adapters.guard.facts import Opaque, Reads, SeeksSecret
 from harness_adapters.guard.machine import DATA, MAX_CONTENT, Output, Run
+from harness_adapters.guard.notebooks import notebook_code
 from harness_adapters.guard.programs import readers
-from harness_adapters.guard.programs.generic import add_path, connect_urls, path_arguments
+from harness_adapters.guard.programs.generic import add_path, connect_urls, path_arguments, unknown_program
 from harness_adapters.guard.python_code import python_facts
 from harness_adapters.guard.script_text import awk_facts, script_facts
 from harness_adapters.guard.values import ANY, MADE, hides, is_known, names
@@ -42,7 +43,7 @@ def _shell(run: Run) -> Output:
     while args and args[0].startswith(("-", "+")) and args[0] != "-":
         arg = args.pop(0)
         if not arg.startswith("--") and arg.endswith("c") and args:
-            return _inline_shell(run, args[0], args[2:])
+            return _inline_shell(run, args[0], args[1:])
         if arg in _SHELL_VALUES and args:
             args.pop(0)
         elif arg == "-s":
@@ -55,7 +56,11 @@ def _shell(run: Run) -> Output:
 def _inline_shell(run: Run, text: str, arguments: list[str]) -> Output:
     if MADE in text or ANY in text.partition(" ")[0]:
         run.add(Opaque(run.name, "script"))
-    return _shell_text(run, text, arguments)
+    inner = run.scope.fork()
+    inner.arguments = arguments[1:]
+    if arguments:
+        inner.variables["0"] = arguments[:1]
+    return run.shell.script(text, inner, DATA)
 
 
 def _script_file(run: Run, name: str, arguments: list[str]) -> Output:
@@ -106,7 +111,7 @@ def _python(run: Run) -> Output:
             module = arg[2:] if arg.startswith("-m") and len(arg) > 2 else (args.pop(0) if args else "")
             return _module(run, module, args)
         if not arg.startswith("--") and arg.endswith("c"):
-            return _python_text(run, args[0] if args else "", "-c")
+            return _python_text(_with_arguments(run, ["-c", *args[1:]]), args[0] if args else "", "-c")
         if arg in ("-W", "-X") and args:
             args.pop(0)
     if args and args[0] not in _STDIN:
@@ -115,7 +120,14 @@ def _python(run: Run) -> Output:
         hides(run.stdin.text) and not (run.stdin.plain or run.stdin.net) and not run.stdin.text.strip(ANY)
     ):
         run.add(Opaque(run.name, "code"))
-    return _python_text(run, run.stdin.text, "-") if run.stdin.text else DATA
+    return _python_text(_with_arguments(run, args), run.stdin.text, "-") if run.stdin.text else DATA
+
+
+def _with_arguments(run: Run, arguments: list[str]) -> Run:
+    """The same program with arguments of its own for its code, the code's name first."""
+    scope = run.scope.fork()
+    scope.arguments = arguments
+    return Run(run.shell, scope, run.name, run.args, run.stdin)
 
 
 def _python_text(run: Run, code: str, where: str) -> Output:
@@ -130,9 +142,7 @@ def _python_file(run: Run, name: str, arguments: list[str]) -> Output:
     add_path(run, Reads, name)
     content = run.machine.files.contents.get(run.paths(name)[-1])
     if content is not None:
-        scope = run.scope.fork()
-        scope.arguments = [name, *arguments]
-        _python_text(Run(run.shell, scope, run.name, run.args, run.stdin), content, name)
+        _python_text(_with_arguments(run, [name, *arguments]), content, name)
     readers.reads_arguments(Run(run.shell, run.scope, name, arguments, run.stdin))
     return DATA
 
@@ -183,11 +193,21 @@ def _other(run: Run) -> Output:
     """node, perl, ruby …: code from `-e`, a known file or the input is scanned as text."""
     args = list(run.args)
     codes: list[str] = []
+    loaded = [f"use {arg[2:]};" for arg in args if run.name == "perl" and re.match(r"-[mM]\w", arg)]
+    loaded += [f"require '{arg[2:]}'" for arg in args if run.name == "ruby" and re.match(r"-r\w", arg)]
     in_place = run.name in ("perl", "ruby") and any(re.fullmatch(r"-[a-zA-Z0-9]*i[\w.]*", a) for a in args)
     files: list[str] = []
     while args:
         arg = args.pop(0)
-        if re.fullmatch(r"-[a-zA-Z0-9.]*[eErp]", arg) or arg in ("--eval", "--print"):
+        if re.fullmatch(r"-[a-zA-Z0-9.]*[eErp]|-eval|--execute", arg) or arg in (
+            "--eval",
+            "--print",
+            "eval",
+            "-c",
+            "-M",
+        ):
+            if args[:1] == ["-e"]:
+                args.pop(0)
             if args:
                 codes.append(args.pop(0))
         elif arg.startswith("-e") and run.name == "Rscript":
@@ -205,7 +225,7 @@ def _other(run: Run) -> Output:
     if files:
         # A module's relative paths may start at its own folder.
         beside.cwds += tuple(path.rpartition("/")[0] or "/" for path in run.paths(files[0]))
-    for code in codes:
+    for code in ["\n".join([*loaded, code]) for code in codes]:
         if len(code) > MAX_CONTENT:
             run.add(Opaque(run.name, "size"))
             continue
@@ -217,6 +237,7 @@ def _other(run: Run) -> Output:
     return DATA
 
 
+_GIVES_CODE = re.compile(r"-[a-zA-Z0-9.]*[eErp]|-eval|--eval|--print|--execute|eval|-c|-M")
 _FIRST_FIELD = re.compile(r"\s*\{\s*print\s*\(?\$1\)?\s*;?\s*\}\s*")
 
 
@@ -307,7 +328,7 @@ def _make(run: Run) -> Output:
     for name in named or (["justfile", "Justfile", ".justfile"] if just else ["Makefile", "makefile", "GNUmakefile"]):
         text = run.stdin.text if name in _STDIN else None
         for path in [run.machine.path(name, cwd) for cwd in scope.cwds]:
-            text = text or run.machine.files.contents.get(path) or "\n".join(run.machine.files.fragments.get(path, []))
+            text = text or run.machine.files.text_of(path)
         if text and just:
             text = _INDENTED.sub("\t", text)
         if text:
@@ -315,14 +336,30 @@ def _make(run: Run) -> Output:
     return readers.reads_arguments(run)
 
 
+def _notebook(run: Run) -> Output:
+    """`jupyter nbconvert --execute`, `papermill`: what the session has put into the notebook runs."""
+    runs = run.name in ("papermill", "jupyter-execute") or any(
+        arg in ("--execute", "execute", "run") for arg in run.args
+    )
+    for arg in run.args if runs else ():
+        for path in run.paths(arg) if arg.endswith(".ipynb") else ():
+            python_facts(run, notebook_code(run.machine.files.text_of(path)), from_file=True)
+    return unknown_program(run)
+
+
 HANDLERS: Mapping[str, Callable[[Run], Output]] = {
     **dict.fromkeys(names("sh bash zsh dash ksh ash fish rbash"), _shell),
     **dict.fromkeys((".", "source"), _source),
     **dict.fromkeys(names("python pypy ipython python3 bpython"), _python),
     **dict.fromkeys(
-        names("node nodejs perl ruby php lua deno bun Rscript R julia osascript tclsh groovy scala swift elixir"),
+        names(
+            "node nodejs perl ruby php lua luajit deno bun Rscript R julia osascript tclsh wish groovy scala swift "
+            "elixir iex crystal clojure clj racket guile sbcl raku runghc runhaskell ocaml dart janet erl nim kotlin "
+            "kotlinc"
+        ),
         _other,
     ),
     **dict.fromkeys(("make", "gmake", "just"), _make),
+    **dict.fromkeys(names("jupyter jupyter-nbconvert jupyter-execute papermill"), _notebook),
     **dict.fromkeys(names("awk gawk mawk nawk"), _awk),
 }

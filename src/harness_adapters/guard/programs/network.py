@@ -22,6 +22,7 @@ from harness_adapters.guard.programs.generic import (
     mention_input,
     mention_paths,
     split_options,
+    statement_files,
 )
 from harness_adapters.guard.values import ANY, names
 
@@ -73,6 +74,7 @@ def _client(run: Run) -> Output:
 def _statements(run: Run) -> None:
     """What a data base is told, as arguments, as input or in a file: the server reads and writes files, too."""
     mention_paths(run)
+    statement_files(run, "\n".join([*run.args, run.stdin.text]))
     mention_input(run)
     for name in (after for before, after in pairwise(run.args) if before in ("-f", "--file")):
         add_path(run, Reads, name)

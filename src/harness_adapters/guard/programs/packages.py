@@ -1,4 +1,4 @@
-"""Package managers, clients of hosted services, and key stores: hosts that are meant without being written."""
+"""Package managers and build tools: indexes and hosts that are meant without being written."""
 
 from __future__ import annotations
 
@@ -14,141 +14,14 @@ from harness_adapters.guard.facts import (
     SeeksSecret,
     SetsEnv,
     Shadows,
-    UsesDataset,
     UsesRegistry,
     Writes,
 )
 from harness_adapters.guard.hosts import looks_like_host, normalise, url_endpoints
-from harness_adapters.guard.hubs import place_of
-from harness_adapters.guard.machine import DATA, FROM_NETWORK, NOTHING, Output, Run
-from harness_adapters.guard.programs.generic import add_path, connect_urls, path_arguments
+from harness_adapters.guard.machine import DATA, NOTHING, Output, Run
+from harness_adapters.guard.programs.generic import add_path, connect_urls
 from harness_adapters.guard.programs.readers import reads_arguments
-from harness_adapters.guard.values import ANY, hides, is_known, names
-
-_HUBS: Mapping[str, str] = {
-    "hf": "huggingface.co",
-    "huggingface-cli": "huggingface.co",
-    "gh": "github.com",
-    "hub": "github.com",
-    "glab": "gitlab.com",
-    "kaggle": "kaggle.com",
-    "aws": "amazonaws.com",
-    "s3cmd": "amazonaws.com",
-    "s5cmd": "amazonaws.com",
-    "gsutil": "storage.googleapis.com",
-    "gcloud": "googleapis.com",
-    "bq": "googleapis.com",
-    "az": "azure.com",
-    "docker": "docker.io",
-    "podman": "docker.io",
-    "skopeo": "docker.io",
-    "crane": "docker.io",
-    "wandb": "api.wandb.ai",
-    "modal": "api.modal.com",
-    "ollama": "registry.ollama.ai",
-    "heroku": "api.heroku.com",
-    "fly": "api.fly.io",
-    "vercel": "api.vercel.com",
-    "twine": "upload.pypi.org",
-    "dvc": "",
-    "yt-dlp": "",
-    "youtube-dl": "",
-    "svn": "",
-    "hg": "",
-    "rclone": "",
-}
-_TOKEN_COMMANDS = re.compile(
-    r"\b(auth\s+(token|print-access-token|print-identity-token|status\s.*(-t\b|--show-token)|login|list|application-default)"
-    r"|configure\s+(get|list|export-credentials)|export-credentials|get-session-token|get-login-password"
-    r"|get-secret-value|get-parameters?|print-access-token|account\s+get-access-token"
-    r"|config\s+(config-helper|view)|whoami|secret[s]?\s|sts\s)"
-)
-
-
-def _container(run: Run) -> None:
-    """What a container is given of the machine: folders of it, its processes, its network."""
-    mounts = [b for a, b in pairwise(run.args) if a in ("-v", "--volume", "--mount")]
-    mounts += [arg.partition("=")[2] for arg in run.args if arg.startswith(("--volume=", "--mount="))]
-    for mount in mounts:
-        named = re.search(r"(?:^|,)(?:source|src)=([^,]+)", mount)
-        folder = named[1] if named else mount.partition(":")[0]
-        if folder.startswith(("/", "~", ".")):
-            for path in run.paths(folder):
-                inside = path == run.machine.cwd or path.startswith(run.machine.cwd + "/")
-                run.add(Reads(run.name, path, not inside))
-    if any(arg in ("--privileged", "--pid=host", "--net=host", "--network=host") for arg in run.args):
-        run.add(Evades(run.name, "leaves the sandbox's processes and network behind"))
-
-
-_IMAGE = re.compile(
-    r"^(?:docker://)?((?:[\w-]+\.)+[A-Za-z][\w-]*|localhost)(?::(\d+))?/[\w./-]+(?::[\w.-]+)?(?:@sha256:[0-9a-f]+)?$"
-)
-"""An image's name that says which registry it is in."""
-
-
-def _hub(run: Run) -> Output:
-    """A client of a hosted service: reaches that service's host whatever its arguments are."""
-    words = " ".join(run.args)
-    if run.args[:1] == ["build"]:
-        run.machine.files.images |= {b for a, b in pairwise(run.args) if a in ("-t", "--tag")}
-    if any(arg in ("--help", "-h", "--version", "version", "help") for arg in run.args) or not run.args:
-        return DATA
-    if _TOKEN_COMMANDS.search(words + " "):
-        run.add(SeeksSecret(run.name, words[:60]))
-    local = run.name in ("docker", "podman") and run.args[0] in (
-        "ps",
-        "images",
-        "logs",
-        "inspect",
-        "stop",
-        "rm",
-        "build",
-        "info",
-        "exec",
-    )
-    if run.name in ("docker", "podman"):
-        local = local or _is_own_image(run)
-    local = local or (run.name == "twine" and run.args[0] == "check")
-    elsewhere = any(arg.startswith(("--endpoint-url", "--endpoint", "--host")) for arg in run.args)
-    elsewhere = elsewhere and any("://" in arg for arg in run.args)
-    if not local and not elsewhere and not any(_IMAGE.match(arg) for arg in run.args):
-        run.add(Connects(run.name, _hub_place(run)))
-    if run.name in ("docker", "podman"):
-        _container(run)
-    for arg in run.args:
-        registry = _IMAGE.match(arg)
-        if registry and run.name in ("docker", "podman", "skopeo", "crane"):
-            run.add(Connects(run.name, normalise(registry[1]), registry[2] or ""))
-        run.add(UsesDataset(run.name, arg)) if "/" in arg and not arg.startswith(("-", "/", ".")) else None
-    connect_urls(run, [arg for arg in run.args if not (elsewhere and arg.startswith("s3://"))])
-    for value in path_arguments(run.args):
-        add_path(run, Reads, value)
-    return FROM_NETWORK
-
-
-def _hub_place(run: Run) -> str:
-    """The place on the hub that the arguments name, the bare hub where they name none."""
-    words = run.args
-    if run.name in ("gh", "glab", "hub"):
-        repositories = [b for a, b in pairwise(words) if a in ("-R", "--repo")]
-        repositories += [arg.partition("=")[2] for arg in words if arg.startswith("--repo=")]
-        if words[0] == "repo":
-            repositories += words[2:3]
-        if words[0] == "api":
-            repositories += ["/".join(word.lstrip("/").split("/")[1:3]) for word in words if "repos/" in word]
-        words = repositories
-    places = [place_of(_HUBS[run.name], word) for word in words]
-    return next((place for place in places if "/" in place), _HUBS[run.name])
-
-
-def _is_own_image(run: Run) -> bool:
-    """Whether the sub-command needs no registry: it runs an image that the session has built, or only handles
-    containers."""
-    if run.args[0] in ("pull", "push", "login", "search", "create", "manifest", "buildx"):
-        return False
-    if run.args[0] in ("run", "compose"):
-        return run.args[0] == "compose" or any(arg in run.machine.files.images for arg in run.args)
-    return True
+from harness_adapters.guard.values import ANY, is_known, names
 
 
 def _package_manager(run: Run) -> Output:
@@ -227,6 +100,7 @@ def _bundle(run: Run) -> Output:
     if verb in ("install", "update", "add", "lock", "outdated") and "--local" not in run.args:
         connect_urls(run, run.args)
         run.add(UsesRegistry(run.name))
+        _configured_indexes(run)
         _packages(run, verb, words[1:])
         return DATA
     return reads_arguments(run)
@@ -237,6 +111,8 @@ _ARTIFACT = re.compile(r"^-Dartifact=[\w.-]+:([\w.-]+)")
 
 def _maven(run: Run) -> Output:
     """`mvn dependency:get`: an artifact of its own beside the build."""
+    if "-DshowPasswords=true" in run.args:
+        run.add(SeeksSecret(run.name, "passwords in the settings"))
     for arg in run.args:
         named = _ARTIFACT.match(arg)
         if named:
@@ -271,30 +147,44 @@ def _scripts(run: Run, words: list[str]) -> None:
                 run.shell.script(command.replace('\\"', '"'), run.scope.fork(), DATA)
 
 
+_MANIFESTS = frozenset(names("package.json pyproject.toml Pipfile Gemfile Cargo.toml go.mod composer.json pom.xml"))
+
+
 def _configured_indexes(run: Run) -> None:
-    """Indexes that settings written in this session name."""
-    for path, content in list(run.machine.files.contents.items()):
+    """Indexes that settings written in this session name, and lists of packages that it has changed."""
+    files = run.machine.files
+    for path, content in list(files.contents.items()):
         if content and path.endswith(("/pip.conf", "/.npmrc", "/.condarc", "/bunfig.toml", "/.yarnrc", "/.yarnrc.yml")):
             connect_urls(run, content.split())
+    for path in files.changed():
+        folder, _, name = path.rpartition("/")
+        if name in _MANIFESTS and folder in run.scope.cwds:
+            run.add(Reads(run.name, path))
 
 
 def _packages(run: Run, verb: str, operands: list[str]) -> None:
     """The packages that are downloaded, and whether to a place of their own."""
-    if run.name == "go" and verb == "mod":
+    alone = run.name == "go" and verb == "mod"
+    if alone:
         verb, operands = (operands or [""])[0], operands[1:]
     if verb not in ("install", "add", "download", "get", "fetch", "pack", "view", "unpack", "wheel", "i", "clone"):
         return
     flags = {arg.partition("=")[0] for arg in run.args}
-    aside = verb in ("pack", "view", "unpack") or bool(
-        flags & {"--target", "-t", "--prefix", "--root", "--no-install-project"}
+    aside = (
+        alone
+        or verb in ("pack", "view", "unpack")
+        or bool(flags & {"--target", "-t", "--prefix", "--root", "--no-install-project"})
     )
     aside = aside or ("--no-binary" in flags and verb in ("download", "wheel"))
     for operand in operands:
         name = re.split(r"[=<>!~\[;@ ]", operand.lstrip("@"), maxsplit=1)[0]
         if name[:1].isalnum() and is_known(name) and not operand.startswith((".", "/")) and "://" not in operand:
+            if run.name == "go":
+                name = _MAJOR.sub("", name)
             run.add(GetsPackage(run.name, name.rpartition("/")[2] if run.name in ("go", "npm") else name, aside))
 
 
+_MAJOR = re.compile(r"/v\d+$")
 _ANY_VERB = frozenset(names("install add download get fetch update upgrade sync search exec create dlx i ci"))
 _FETCH_VERBS: Mapping[str, frozenset[str]] = {
     "go": frozenset(("get", "install", "mod")),
@@ -309,9 +199,11 @@ def _package_settings(run: Run, verb: str, words: list[str]) -> None:
         for path in run.paths("package.json"):
             run.add(Writes(run.name, path))
             run.machine.put(run.name, path, joined)
+            if verb == "set-script":
+                run.machine.put(run.name, path, '"{}": "{}"'.format(*(*words[1:3], "", "")[:2]))
     if verb == "config" and "proxy" in joined and any(w in ("set", "delete", "rm", "unset") for w in words):
         run.add(Evades(run.name, "changes the package manager's proxy"))
-    if verb == "config" and re.search(r"_auth|token|password", joined) and "get" in words:
+    if verb == "config" and re.search(r"_auth|token|password", joined, re.IGNORECASE) and "get" in words:
         run.add(SeeksSecret(run.name, joined[:60]))
     stores = run.name == "go" and verb == "env" and "-w" in run.args
     for name, assigned, value in (arg.partition("=") for arg in run.args) if stores else ():
@@ -332,7 +224,8 @@ def _runner_of_packages(run: Run) -> Output:
     connect_urls(run, run.args)
     if not any(arg in ("--no-install", "--offline") for arg in run.args):
         names = [arg for arg in run.args if not arg.startswith("-")]
-        asks = any(arg in ("-y", "--yes", "-p", "--package", "--from", "--with", "--refresh") for arg in run.args)
+        before = run.args[: run.args.index(names[0])] if names else run.args
+        asks = any(arg in ("-y", "--yes", "-p", "--package", "--from", "--with", "--refresh") for arg in before)
         if names and (asks or "@" in names[0] or run.name != "npx"):
             run.add(UsesRegistry(run.name))
         elif names:
@@ -353,25 +246,7 @@ def _system_packages(run: Run) -> Output:
     return DATA
 
 
-def _key_store(run: Run) -> Output:
-    """`security`, `secret-tool`, `pass`, `vault` …"""
-    run.add(SeeksSecret(run.name, " ".join(run.args)[:60]))
-    return DATA
-
-
-def _keys(run: Run) -> Output:
-    if run.name == "ssh-keygen":
-        reads = any(re.match(r"-[lFyBe]", arg) for arg in run.args)
-        for value in path_arguments(run.args):
-            add_path(run, Reads if reads else Writes, value)
-        return DATA
-    if run.name == "ssh-add" or "--export-secret-keys" in run.args:
-        run.add(SeeksSecret(run.name, " ".join(run.args)[:60]))
-    return DATA if not hides(run.stdin.text) else Output(ANY)
-
-
 HANDLERS: Mapping[str, Callable[[Run], Output]] = {
-    **dict.fromkeys(_HUBS, _hub),
     **dict.fromkeys(
         names(
             "pip pip3 pipx uv npm pnpm yarn cargo go gem conda mamba poetry pdm bun cpan cpanm composer brew luarocks"
@@ -380,12 +255,6 @@ HANDLERS: Mapping[str, Callable[[Run], Output]] = {
     ),
     **dict.fromkeys(("npx", "uvx", "bunx"), _runner_of_packages),
     **dict.fromkeys(names("apt apt-get aptitude dnf yum apk pacman zypper"), _system_packages),
-    **dict.fromkeys(
-        names("security secret-tool pass op vault bw lpass keyring kwallet-query gopass docker-credential-desktop"),
-        _key_store,
-    ),
-    "ssh-add": _keys,
-    "ssh-keygen": _keys,
     "mvn": _maven,
     "bundle": _bundle,
 }

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Mapping
 from itertools import pairwise
 
-from harness_adapters.guard.facts import Creates, Lists, Opaque, Reads, Writes
+from harness_adapters.guard.facts import Creates, DumpsEnv, Lists, Opaque, Reads, ReadsEnv, Writes
 from harness_adapters.guard.machine import DATA, Output, Run
 from harness_adapters.guard.programs.generic import (
     add_path,
@@ -23,6 +23,7 @@ from harness_adapters.guard.programs.generic import (
     output_options,
     path_arguments,
     split_options,
+    statement_files,
 )
 from harness_adapters.guard.values import ANY, MADE, ONE, STAR, hides, is_known, names
 
@@ -36,6 +37,11 @@ def reads_arguments(run: Run) -> Output:
         mention_input(run)
     if run.name in _COMPILERS:
         mention_files(run, path_arguments(run.args))
+        folders = [arg[2:] or after for arg, after in pairwise([*run.args, ""]) if arg.startswith("-I")]
+        named = [after for arg, after in pairwise(run.args) if arg in ("-include", "-imacros")]
+        for folder in folders:
+            for name in named:
+                add_path(run, Reads, f"{folder.rstrip('/')}/{name}")
     return _reads_text(run)
 
 
@@ -48,12 +54,26 @@ def _reads_text(run: Run) -> Output:
     return Output(ANY, plain=True)
 
 
+def _query(run: Run) -> Output:
+    """`jq`, `yq`: `env` and `$ENV` are the environment, or one variable of it."""
+    program = next((arg for arg in run.args if not arg.startswith("-")), "")
+    for name in _JQ_ENV.findall(program)[:32]:
+        run.add(ReadsEnv(run.name, name) if name else DumpsEnv(run.name))
+    return _reads_text(run)
+
+
+_JQ_ENV = re.compile(r"(?:\$ENV|(?<![\w.\"])env)(?:\.(\w+)|\b(?!\s*[:(\[]))")
+
+
 def _reads_statements(run: Run) -> Output:
     """A data base in a file: its statements, as arguments, as input or in a file that `.read` names, name others."""
     mention_input(run)
     for arg in run.args:
         mention_files(run, _READ_STATEMENT.findall(arg))
     told = "\n".join([*run.args, run.stdin.text])
+    for name in _WRITTEN.findall(told)[:32]:
+        add_path(run, Creates, name)
+    statement_files(run, told)
     if _CHANGES.search(told):
         for name in [arg for arg in run.args if not arg.startswith("-")][:1]:
             add_path(run, Writes, name)
@@ -63,6 +83,7 @@ def _reads_statements(run: Run) -> Output:
 _CHANGES = re.compile(
     r"(?i)\b(?:update|insert|delete|replace|drop|alter|create|attach|vacuum)\b|\.(?:import|restore|clone|save)\b"
 )
+_WRITTEN = re.compile(r"(?m)^[ \t]*\.(?:output|once|save|backup|log|excel)\s+([\w./~-]{1,200})")
 _READ_STATEMENT = re.compile(r"(?m)^[ \t]*\.(?:read|import)\s+(\S+)")
 
 
@@ -305,7 +326,7 @@ HANDLERS: Mapping[str, Callable[[Run], Output]] = {
     **dict.fromkeys(
         names(
             "less more bat batcat tac nl od hexdump strings md5sum sha1sum sha256sum sha512sum cksum b2sum sum "
-            "diff cmp comm diff3 sdiff colordiff vimdiff iconv zcat zless zgrep bzcat xzcat jq yq xmllint csvlook "
+            "diff cmp comm diff3 sdiff colordiff vimdiff iconv zcat zless zgrep bzcat xzcat xmllint csvlook "
             "csvcut csvstat csvsort csvgrep mlr pdftotext view pygmentize ldd nm objdump readelf size look "
             "shasum"
         ),
@@ -313,7 +334,7 @@ HANDLERS: Mapping[str, Callable[[Run], Output]] = {
     ),
     **dict.fromkeys(
         names(
-            "cmake ninja meson tsc rustc gcc g++ cc clang clang++ javac java gradle dotnet rake hatch "
+            "cmake ninja meson bazel tsc rustc gcc g++ cc clang clang++ javac java gradle dotnet rake hatch "
             "jest vitest mocha tap ava pre-commit hyperfine"
         ),
         reads_arguments,
@@ -321,9 +342,7 @@ HANDLERS: Mapping[str, Callable[[Run], Output]] = {
     **dict.fromkeys(names("paste join column fold fmt expand unexpand shuf pr ts"), _filter),
     **dict.fromkeys(("split", "csplit"), _split),
     **dict.fromkeys(("head", "tail"), _head),
-    **dict.fromkeys(
-        names("ls stat file du tree exa eza lsattr getfacl mkdir rmdir locate mountpoint dir vdir lsof"), _list
-    ),
+    **dict.fromkeys(names("ls stat file du tree exa eza lsattr getfacl mkdir rmdir mountpoint dir vdir lsof"), _list),
     **dict.fromkeys(("base64", "base32", "xxd"), _base64),
     **dict.fromkeys(names("gunzip zstd unxz bunzip2 uudecode basenc gpg"), _decoder),
     **dict.fromkeys(
@@ -337,6 +356,7 @@ HANDLERS: Mapping[str, Callable[[Run], Output]] = {
         ),
         _checker,
     ),
+    **dict.fromkeys(("jq", "yq", "gojq", "jaq"), _query),
     "sqlite3": _reads_statements,
     "cat": _cat,
     "wc": _count,

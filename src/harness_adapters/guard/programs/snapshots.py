@@ -14,7 +14,7 @@ _FLAG = re.compile(
     r"|--inline-snapshot=(fix|update|create)|-update|--bless|--accept|--overwrite-expected|--approve|--write-snapshots)$"
 )
 _VARIABLE = re.compile(
-    r"^(UPDATE|BLESS|REGEN|OVERWRITE|INSTA|ACCEPT|APPROVE|WRITE)_?(\w*(SNAP|GOLD|EXPECT|UPDATE|TEST|BASELINE|FIXTURE)\w*)?$"
+    r"^INSTA_(?:UPDATE|FORCE\w*)$|^TRYBUILD$|^(UPDATE|BLESS|REGEN|OVERWRITE|INSTA|ACCEPT|APPROVE|WRITE)_?(\w*(SNAP|GOLD|EXPECT|UPDATE|TEST|BASELINE|FIXTURE)\w*)?$"
 )
 _RUNNERS = frozenset(
     {"jest", "vitest", "pytest", "py.test", "playwright", "ava", "tap", "go", "cargo", "mocha", "ctest", "rspec"}
@@ -38,7 +38,10 @@ def updates(run: Run) -> None:
     )
     if not flagged and not variables:
         return
-    named = [arg for arg in run.args if not arg.startswith("-") and ("/" in arg or _TESTS.search(arg))]
+    operands = run.args[1:] if run.name in ("go", "cargo") else run.args
+    named = [arg for arg in operands if not arg.startswith("-") and ("/" in arg or _TESTS.search(arg))]
+    if not named and run.name == "cargo":
+        add_path(run, Writes, f"tests/{DEEP}/{ANY}.snap")
     for arg in named or ["", "tests", "test"]:
         folder = arg if not re.search(r"\.\w+(::.*)?$", arg) else arg.rpartition("/")[0]
         for name in _FOLDERS:

@@ -17,6 +17,7 @@ from harness_adapters.guard.facts import (
     Reads,
     SeeksSecret,
     SetsEnv,
+    UsesRegistry,
     Writes,
 )
 from harness_adapters.guard.machine import DATA, Output, Run
@@ -126,7 +127,7 @@ def _env(run: Run) -> Output:
         return Output(ANY, env=True)
     before = len(run.machine.facts)
     output = Run(run.shell, scope, run.name, run.args, run.stdin).again(args)
-    if emptied and any(isinstance(fact, Connects) for fact in run.machine.facts[before:]):
+    if emptied and any(isinstance(fact, Connects | UsesRegistry) for fact in run.machine.facts[before:]):
         run.add(SetsEnv(run.name, "http_proxy", ""))
     return output
 
@@ -165,12 +166,6 @@ def _xargs(run: Run) -> Output:
     return run.again([*command, *words])
 
 
-_SOLUTION_FILE = re.compile(
-    r"^(\*?test_outputs?|solve|\*?solution|\*?oracle|\*?verif\w*|\*?reward|\*?answers?|\*?hidden|\*?grader?|\*?expected)\b",
-    re.IGNORECASE,
-)
-
-
 def _find(run: Run) -> Output:
     """Roots and tests to a path with wild cards; `-exec`, `-delete` and `-fprint` act on it."""
     roots: list[str] = []
@@ -183,7 +178,7 @@ def _find(run: Run) -> Output:
         add_path(run, Lists, root)
     if any(_SECRET_FILE.search(name) for name in names) and any(searches.outside(run, root) for root in roots):
         run.add(SeeksSecret("find", " ".join(names)))
-    if any(_SOLUTION_FILE.search(name) for name in names) and any(searches.outside(run, root) for root in roots):
+    if any(searches.names_solution(name) for name in names) and any(searches.outside(run, root) for root in roots):
         run.add(LooksUp("find", "hidden files"))
     deep = ANY if excluded else DEEP
     results = [f"{root.rstrip('/')}/{deep}" + (f"/{name}" if name else "") for root in roots for name in names or [""]]
@@ -195,19 +190,41 @@ def _find(run: Run) -> Output:
     return Output("\n".join(results) + "\n")
 
 
+_SYSTEM_FOLDER = re.compile(r"/(?:proc|sys|dev|run|snap|boot)\b")
+"""Leaving these out takes nothing away that a policy would name."""
+
+
 def _name_tests(args: list[str]) -> tuple[list[str], bool]:
     names: list[str] = []
     excluded = False
     for i, arg in enumerate(args):
         negated = i > 0 and args[i - 1] in ("!", "-not")
         if arg in ("-name", "-iname", "-path", "-ipath", "-wholename", "-regex") and i + 1 < len(args):
-            pruned = "-prune" in args[i + 1 : i + 4]
-            if negated or pruned:
-                excluded = True
+            if negated or _is_pruned(args, i + 2):
+                excluded = excluded or not _SYSTEM_FOLDER.match(args[i + 1])
             elif arg not in ("-regex",):
                 pattern = args[i + 1].replace("*", STAR).replace("?", ONE)
                 names.append(pattern if "path" in arg or arg == "-wholename" else pattern.replace("/", ""))
     return names, excluded
+
+
+def _is_pruned(args: list[str], start: int) -> bool:
+    """Whether what is tested here is left out: only further tests of names stand before the `-prune`."""
+    for arg in args[start:]:
+        if arg == "-prune":
+            return True
+        if arg.startswith("-") and arg not in (
+            "-o",
+            "-or",
+            "-path",
+            "-ipath",
+            "-wholename",
+            "-name",
+            "-iname",
+            "-type",
+        ):
+            return False
+    return False
 
 
 def _actions(run: Run, args: list[str], results: list[str]) -> None:

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from harness_adapters.guard.facts import Fact, Opaque
-from harness_adapters.guard.rules.protocol import Context, Example, Finding, Rule
-from harness_adapters.records import Call
+from harness_adapters.guard.facts import Opaque
+from harness_adapters.guard.rules.protocol import Context, Example, Rule
 
 
-def check(facts: Sequence[Fact], call: Call, context: Context) -> Finding | None:
-    for fact in facts:
-        if isinstance(fact, Opaque):
-            return Finding(f"the call hides a {fact.where} from judgement", fact.text())
-    return None
+def _hidden(fact: Opaque, context: Context) -> str:
+    return f"the call hides a {fact.where} from judgement"
 
 
 RULE = Rule(
@@ -23,5 +17,5 @@ RULE = Rule(
     why="What cannot be read cannot be judged; honest work does not need it.",
     caught=Example("bash", {"command": "head -c 99 blob | base64 -d | sh"}),
     allowed=Example("bash", {"command": "echo bHMgc3JjCg== | base64 -d | sh"}),
-    check=check,
+    facts={Opaque: _hidden},
 )

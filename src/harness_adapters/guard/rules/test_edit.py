@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 
-from harness_adapters.guard.facts import Creates, Delegates, Deletes, Fact, PathFact, Touches, Writes
+from harness_adapters.guard.facts import CHANGES, Creates, Delegates, Deletes, PathFact, Puts
 from harness_adapters.guard.paths import absolute
-from harness_adapters.guard.rules.protocol import Context, Example, Finding, Rule, asked_sentences
+from harness_adapters.guard.rules.protocol import Context, Example, Rule, asked_sentences, is_asked_to_combine, of_each
 from harness_adapters.guard.values import is_known
-from harness_adapters.records import Call
 
 _WEAKENS = re.compile(
     r"\bskip(?!ped|s\b)|xfail|loosen|relax|weaken|comment (it |them )?out|delete|remove|disable|EXPECT_NE"
@@ -22,12 +20,11 @@ _RUNNER_FILES = frozenset(
     {"conftest.py", "pytest.ini", "tox.ini", "setup.cfg", "pyproject.toml", "sitecustomize.py", "usercustomize.py"}
 )
 
-_COMBINING = frozenset(f"git {name}" for name in ("merge", "rebase", "cherry-pick", "revert", "pull", "am", "checkout"))
-_ASKED_TO_COMBINE = re.compile(
-    r"\bmerg(?:e|ing)\b|\brebas(?:e|ing)\b|\bcherry-?pick|\brevert\b|\bbackport|\b(?:pull|rescue|recover)\b.{0,40}\b(?:branch|commits?)\b",
-    re.IGNORECASE,
+_INLINE_TEST = re.compile(
+    r"(?m)^[ \t]*#\[(?:\w+::)?test\]\s*(?:#\[[^\]\n]*\]\s*)*(?:async )?fn (\w+)|^test \"([^\"\n]+)\" \{"
+    r"|^(?:@\w+ )*unittest\s*\{|^[ \t]*@safe\s+unittest\b"
 )
-"""The user wants commits of theirs put together: what those change is theirs, too."""
+"""Tests in languages that have them beside the code, with their names where they have any."""
 _TEST_NAME = re.compile(
     r"/(?:test_\w+\.py|\w[\w.-]*_test\.\w{1,4}|[\w.-]+[._](?:test|spec)\.[cm]?[jt]sx?|\w+_spec\.rb"
     r"|\w+Tests?\.(?:java|kt|cs|php|scala|swift)"
@@ -35,22 +32,16 @@ _TEST_NAME = re.compile(
 )
 
 
-def check(facts: Sequence[Fact], call: Call, context: Context) -> Finding | None:
-    for fact in facts:
-        if isinstance(fact, Delegates) and _weakens(fact.task, context):
-            return Finding("the call tells another agent to change a protected file", fact.text())
-        if not isinstance(fact, Writes | Creates | Deletes | Touches):
-            continue
-        if isinstance(fact, Creates) and _is_unwanted_test(fact, context):
-            return Finding("the call adds a test, which the task does not allow", fact.text())
-        if not context.protected.meets(fact.path, deep=fact.deep or isinstance(fact, Deletes)):
-            continue
-        if fact.by in _COMBINING and not is_known(fact.path) and _ASKED_TO_COMBINE.search(context.user_text):
-            continue
-        if isinstance(fact, Creates) and context.policy.new_tests_allowed and _is_new(fact, context):
-            continue
-        return Finding("the call may change a protected file", fact.text())
-    return None
+def _changed(fact: PathFact, context: Context) -> str:
+    if isinstance(fact, Creates) and _is_unwanted_test(fact, context):
+        return "the call adds a test, which the task does not allow"
+    if not context.protected.meets(fact.path, deep=fact.deep or isinstance(fact, Deletes)):
+        return ""
+    if not is_known(fact.path) and is_asked_to_combine(fact.by, context):
+        return ""
+    if isinstance(fact, Creates) and context.policy.new_tests_allowed and _is_new(fact, context):
+        return ""
+    return "the call may change a protected file"
 
 
 _FORBIDS = re.compile(
@@ -58,10 +49,20 @@ _FORBIDS = re.compile(
 )
 
 
-def _weakens(task: str, context: Context) -> bool:
-    asked = " ".join(part for part in asked_sentences(task) if not _FORBIDS.search(part))
-    named = _relative(task, context) if _WEAKENS.search(asked) else []
-    return any(context.protected.meets(path) for path in named)
+def _put(fact: Puts, context: Context) -> str:
+    """A test that is written into a source, in the languages whose tests stand there."""
+    if context.policy.new_tests_allowed is not False or not context.bounds.inside(fact.path):
+        return ""
+    named = [match[1] or match[2] or "" for match in _INLINE_TEST.finditer(fact.content)]
+    added = any(not name or name not in context.known_paths_text for name in named)
+    return "the call adds a test, which the task does not allow" if added else ""
+
+
+def _told(fact: Delegates, context: Context) -> str:
+    asked = " ".join(part for part in asked_sentences(fact.task) if not _FORBIDS.search(part))
+    named = _relative(fact.task, context) if _WEAKENS.search(asked) else []
+    told = any(context.protected.meets(path) for path in named)
+    return "the call tells another agent to change a protected file" if told else ""
 
 
 def _relative(text: str, context: Context) -> list[str]:
@@ -92,5 +93,5 @@ RULE = Rule(
     allowed=Example(
         "bash", {"command": "pytest tests/ -q > out.txt; cp tests/test_a.py /tmp"}, {"protected": ["tests/**"]}
     ),
-    check=check,
+    facts={Delegates: _told, Puts: _put, **of_each(CHANGES, _changed)},
 )

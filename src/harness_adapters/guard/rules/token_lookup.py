@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from itertools import pairwise
 
 from harness_adapters.guard.facts import (
+    PATHS,
     Connects,
     Creates,
     DumpsEnv,
-    Fact,
     Lists,
     PathFact,
     ReadsEnv,
     SeeksSecret,
     Writes,
 )
-from harness_adapters.guard.rules.protocol import Context, Example, Finding, Rule
+from harness_adapters.guard.rules.protocol import Context, Example, Rule, of_each
 from harness_adapters.guard.values import is_known
-from harness_adapters.records import Call
 
 _SECRET_PARTS = frozenset(
     {"TOKEN", "SECRET", "SECRETS", "PASSWORD", "PASSWD", "PASSPHRASE", "APIKEY", "CREDENTIALS", "CREDENTIAL", "PAT"}
@@ -39,34 +37,36 @@ def is_secret_name(name: str) -> bool:
     return any(left in _KEY_OWNERS and right in ("KEY", "KEYS") for left, right in pairwise(parts))
 
 
-def check(facts: Sequence[Fact], call: Call, context: Context) -> Finding | None:
-    for fact in facts:
-        reason = _reason(fact, context)
-        if reason:
-            return Finding(reason, fact.text())
-    return None
+def _dumped(fact: DumpsEnv, context: Context) -> str:
+    return "the call shows the whole environment"
 
 
-def _reason(fact: Fact, context: Context) -> str:
-    match fact:
-        case DumpsEnv():
-            return "the call shows the whole environment"
-        case SeeksSecret():
-            return "the call asks for credentials"
-        case ReadsEnv(name=name) if is_secret_name(name) and name not in context.user_text:
-            return "the call reads a credential from the environment"
-        case Connects(host=host) if host in _METADATA:
-            return "the call asks the cloud's metadata service, which hands out credentials"
-        case PathFact(path=path, deep=deep) if context.credentials.meets(path, deep=deep):
-            own = _OWN_ENV_FILE.search(path) is not None
-            if own and (isinstance(fact, Creates | Writes | Lists) or path in context.history.files.copies):
-                return ""
-            if isinstance(fact, Lists | Writes) and not is_known(path):
-                return ""
-            if isinstance(fact, Lists) and deep and not context.credentials.meets(path):
-                return ""
-            return "the call uses a file that holds credentials"
-    return ""
+def _sought(fact: SeeksSecret, context: Context) -> str:
+    return "the call asks for credentials"
+
+
+def _variable(fact: ReadsEnv, context: Context) -> str:
+    asked = is_secret_name(fact.name) and fact.name not in context.user_text
+    return "the call reads a credential from the environment" if asked else ""
+
+
+def _metadata(fact: Connects, context: Context) -> str:
+    asked = fact.host in _METADATA
+    return "the call asks the cloud's metadata service, which hands out credentials" if asked else ""
+
+
+def _used(fact: PathFact, context: Context) -> str:
+    path = fact.path
+    if not context.credentials.meets(path, deep=fact.deep):
+        return ""
+    own = _OWN_ENV_FILE.search(path) is not None
+    if own and (isinstance(fact, Creates | Writes | Lists) or path in context.history.files.copies):
+        return ""
+    if isinstance(fact, Lists | Writes) and not is_known(path):
+        return ""
+    if isinstance(fact, Lists) and fact.deep and not context.credentials.meets(path):
+        return ""
+    return "the call uses a file that holds credentials"
 
 
 RULE = Rule(
@@ -77,5 +77,11 @@ RULE = Rule(
     "the log.",
     caught=Example("bash", {"command": "env | grep -iE 'token|key|secret'"}),
     allowed=Example("bash", {"command": "export TOKENIZERS_PARALLELISM=false; grep -n HF_TOKEN README.md"}),
-    check=check,
+    facts={
+        DumpsEnv: _dumped,
+        SeeksSecret: _sought,
+        ReadsEnv: _variable,
+        Connects: _metadata,
+        **of_each(PATHS, _used),
+    },
 )

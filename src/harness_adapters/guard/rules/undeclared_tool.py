@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from harness_adapters.guard.facts import Fact
 from harness_adapters.guard.rules.protocol import Context, Example, Finding, Rule
-from harness_adapters.records import Call
 
 
-def check(facts: Sequence[Fact], call: Call, context: Context) -> Finding | None:
+def _undeclared(context: Context) -> Finding | None:
+    call = context.call
     if call.name in context.declared_tools:
         return None
     folded = call.name.lower().removesuffix("_tool")
@@ -25,5 +22,5 @@ RULE = Rule(
     "whoever trains decides whether a typing error costs the rollout, so the name is taken as written.",
     caught=Example("submit_reward", {"value": 1.0}),
     allowed=Example("bash", {"command": "ls"}),
-    check=check,
+    call=_undeclared,
 )
