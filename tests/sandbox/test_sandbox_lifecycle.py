@@ -212,6 +212,23 @@ def test_a_start_cut_short_leaves_nothing(inside: Inside, after: float, tmp_path
         assert children() == before
 
 
+class KilledAsItsBootEnds(BubblewrapSandbox):
+    async def _boot(self) -> None:
+        await super()._boot()
+        self.killing = asyncio.create_task(self.kill())
+
+
+def test_a_kill_after_the_boot_but_before_start_returns_fails_the_start(inside: Inside) -> None:
+    async def scenario() -> None:
+        sandbox = KilledAsItsBootEnds(SandboxSpec())
+        with pytest.raises(SandboxEnded, match="while it started"):
+            await sandbox.start()
+        await sandbox.killing
+
+    with no_descriptor_lost():
+        asyncio.run(scenario())
+
+
 def _children_of(task: str) -> list[str]:
     return Path(f"/proc/self/task/{task}/children").read_text().split()
 

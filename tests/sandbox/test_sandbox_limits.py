@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import resource
 import time
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from harness_adapters.sandbox import (
     SandboxEnded,
     SandboxSpec,
     bubblewrap,
+    execd,
     launcher,
     limits,
 )
@@ -71,6 +73,28 @@ def test_a_fork_bomb_is_ended_and_the_sandbox_goes_on(inside: Inside) -> None:
         assert int(left.stdout) < 12
 
     inside(scenario, spec=SMALL)
+
+
+def test_what_a_fork_bomb_left_in_the_table_ends_no_later_command(inside: Inside) -> None:
+    """Hundreds of processes take a while to be reaped; the watcher must not take the dying for a new bomb."""
+
+    async def scenario(sandbox: Sandbox) -> None:
+        for _ in range(3):
+            assert (await sh(sandbox, ":(){ :|:& };:; sleep 20")).limit == "processes"
+            for _ in range(4):
+                done: ExecResult = await sh(sandbox, "sleep 0.1; echo fine")
+                assert (done.stdout, done.limit) == (b"fine\n", "")
+
+    inside(scenario, spec=SMALL)
+
+
+def test_a_supervisor_killed_while_its_child_holds_the_status_pipe_counts_as_killed() -> None:
+    reading, writing = os.pipe()
+    try:
+        os.set_blocking(reading, False)
+        assert execd.Command(1, 2, reading).returncode() == -9
+    finally:
+        os.close(writing)
 
 
 def test_threads_count_as_processes(inside: Inside) -> None:

@@ -90,6 +90,9 @@ class BubblewrapSandbox:
         booted = False
         try:
             await self._boot_task
+            if self._kill_task is not None:
+                # Killed between the end of the boot and this line: a caller of `kill` may rely on a start that fails.
+                raise SandboxEnded("the sandbox was killed while it started")
             booted = True
         except asyncio.CancelledError:
             task = asyncio.current_task()

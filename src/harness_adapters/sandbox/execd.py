@@ -17,6 +17,8 @@ Invariants
 - Commands share this process's user, but cannot read or trace it: it is not dumpable. They can kill or stop it; the
   host sees the former at once and bounds the latter by its own clock.
 - Memory and process counts are polled, not hard limits: a burst shorter than `WATCH_SECONDS` is seen too late.
+- What was ended by the process limit no longer counts against it, though hundreds take a while to leave the table: a
+  command that comes just after a fork bomb must not die of it.
 """
 
 from __future__ import annotations
@@ -56,7 +58,10 @@ class Command:
 
     def returncode(self) -> int:
         """What the supervisor wrote before it exited; SIGKILL's when it was killed first."""
-        data = os.read(self.status, 4)
+        try:
+            data = os.read(self.status, 4)
+        except BlockingIOError:
+            data = b""  # a child that the same kill ends, but has not ended yet, still holds the writing end
         os.close(self.status)
         return int(struct.unpack("i", data)[0]) if len(data) == 4 else -signal.SIGKILL
 
@@ -72,15 +77,18 @@ class Process:
         self.memory = sum(int(fields.get(key, "0 kB").split()[0]) for key in ("RssAnon", "RssShmem")) * 1024
 
 
+def process_ids() -> set[int]:
+    return {int(name) for name in os.listdir("/proc") if name.isdigit()}
+
+
 def process_table() -> dict[int, Process]:
     table = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            try:
-                with open(f"/proc/{name}/status", encoding="ascii", errors="replace") as file:
-                    table[int(name)] = Process(file.read())
-            except (OSError, KeyError):
-                continue  # it exited between the listing and the reading
+    for pid in process_ids():
+        try:
+            with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as file:
+                table[pid] = Process(file.read())
+        except (OSError, KeyError):
+            continue  # it exited between the listing and the reading
     return table
 
 
@@ -111,6 +119,7 @@ class Executor:
         self._control = control
         self._settings = settings
         self._commands: dict[int, Command] = {}
+        self._condemned: set[int] = set()
         self._selector = selectors.DefaultSelector()
         wake_read, self._wake_write = socket.socketpair()
         wake_read.setblocking(False)
@@ -256,14 +265,17 @@ class Executor:
         for command in self._commands.values():
             command.limit = command.limit or limit
         send_signal(-1, signal.SIGKILL)
+        self._condemned = process_ids()
 
     def _watch(self) -> None:
-        own = {1, os.getpid(), *self._commands}
-        if sum(name.isdigit() for name in os.listdir("/proc")) - len(own) > self._settings["processes"]:
+        present = process_ids()
+        self._condemned &= present
+        uncounted = {1, os.getpid(), *self._commands} | self._condemned
+        if len(present - uncounted) > self._settings["processes"]:
             self._kill_all("processes")
             return
         whole = process_table()
-        table = {pid: process for pid, process in whole.items() if pid not in own and not process.dead}
+        table = {pid: process for pid, process in whole.items() if pid not in uncounted and not process.dead}
         if sum(process.threads for process in table.values()) > self._settings["processes"]:
             self._kill_all("processes")
             return
