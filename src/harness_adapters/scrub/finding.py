@@ -44,6 +44,38 @@ class Source(Protocol):
     def spans(self, text: bytes) -> Iterable[Span]: ...
 
 
+class WordGate:
+    """Which of many patterns, by their numbers, have one of their words in a text: one search for all the words."""
+
+    def __init__(self, words: Iterable[tuple[bytes, int]]) -> None:
+        self._by_word: dict[bytes, set[int]] = {}
+        for word, number in words:
+            self._by_word.setdefault(word, set()).add(number)
+        longest_first = sorted(self._by_word, key=len, reverse=True)
+        for word in longest_first:
+            for shorter in longest_first:
+                if word.startswith(shorter):
+                    self._by_word[word] |= self._by_word[shorter]
+        self._words = tuple(longest_first)
+        self._any_word = _any_of(self._words)
+
+    def chosen(self, text: bytes) -> set[int]:
+        """The numbers. Words may overlap, so the search goes on one byte after each hit."""
+        chosen: set[int] = set()
+        words, gate, hits = self._words, self._any_word, 0
+        match = gate.search(text)
+        while match is not None:
+            chosen |= self._by_word[match.group()]
+            hits += 1
+            if hits % _MANY_HITS == 0:
+                words = tuple(word for word in words if not self._by_word[word] <= chosen)
+                if not words:
+                    break
+                gate = _any_of(words)
+            match = gate.search(text, match.start() + 1)
+        return chosen
+
+
 class RuleFinder:
     """All rules behind three gates: everyday words, rare words, shapes."""
 
@@ -54,17 +86,11 @@ class RuleFinder:
         everyday = max((rule.keywords for rule in rules), key=len)
         self._everyday = [number for number, rule in enumerate(rules) if rule.keywords == everyday]
         self._any_everyday = _alternation(map(_escaped, everyday))
-        self._by_word: dict[bytes, set[int]] = {}
-        for number, rule in enumerate(rules):
-            for keyword in rule.keywords if rule.keywords != everyday else ():
-                self._by_word.setdefault(keyword.encode(), set()).add(number)
-        words = sorted(self._by_word, key=len, reverse=True)
-        for word in words:
-            for shorter in words:
-                if word.startswith(shorter):
-                    self._by_word[word] |= self._by_word[shorter]
-        self._words = tuple(words)
-        self._any_word = _any_of(self._words)
+        self._rare = WordGate(
+            (keyword.encode(), number)
+            for number, rule in enumerate(rules)
+            for keyword in (rule.keywords if rule.keywords != everyday else ())
+        )
 
     def _candidates(self, text: bytes) -> list[int]:
         lowered = text.lower()
@@ -73,24 +99,8 @@ class RuleFinder:
             chosen.update(self._everyday)
         if self._any_shape.search(text):
             chosen.update(self._shaped)
-        chosen |= self._of_rare_words(lowered)
+        chosen |= self._rare.chosen(lowered)
         return sorted(chosen)
-
-    def _of_rare_words(self, lowered: bytes) -> set[int]:
-        """Rules whose keyword stands in the text. Words may overlap, so the search goes on one byte after each hit."""
-        chosen: set[int] = set()
-        words, gate, hits = self._words, self._any_word, 0
-        match = gate.search(lowered)
-        while match is not None:
-            chosen |= self._by_word[match.group()]
-            hits += 1
-            if hits % _MANY_HITS == 0:
-                words = tuple(word for word in words if not self._by_word[word] <= chosen)
-                if not words:
-                    break
-                gate = _any_of(words)
-            match = gate.search(lowered, match.start() + 1)
-        return chosen
 
     def spans(self, text: bytes) -> Iterator[Span]:
         for number in self._candidates(text):

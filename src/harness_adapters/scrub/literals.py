@@ -55,11 +55,9 @@ class Document:
         self._gaps = tokens[0::2]
         insides = tokens[1::2]
         self.texts: list[bytes] = insides if plain else [decoded(t) if b"\\" in t else t for t in insides]
-        # There are few kinds of gaps: each is looked at once.
-        after = {gap: b"\x01" if gap.lstrip().startswith(b":") else b"\x00" for gap in set(self._gaps)}
         self._parts = [b"\x00"] * (2 * len(self.texts))
         self._parts[0::2] = self.texts
-        self._parts[1::2] = [after[gap] for gap in self._gaps[1:]]
+        self._parts[1::2] = [_SEPARATORS.get(gap) or _separator(gap) for gap in self._gaps[1:]]
         self.nested = self._all_nested(depth) if depth else {}
         for index in self.nested:
             self._parts[2 * index] = b""
@@ -128,6 +126,15 @@ class Document:
                 if not remaining:
                     break
         return found
+
+
+_SEPARATORS = {b":": b"\x01", b": ": b"\x01", b",": b"\x00", b", ": b"\x00", b"},{": b"\x00", b":{": b"\x01"}
+"""Of the commonest gaps: nearly every literal is followed by one of them."""
+
+
+def _separator(gap: bytes) -> bytes:
+    """What stands in the buffer for what follows a literal."""
+    return b"\x01" if gap.lstrip().startswith(b":") else b"\x00"
 
 
 _NO_STRUCTURE = bytes(set(range(256)) - set(b"[]{},"))

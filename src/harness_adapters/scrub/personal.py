@@ -20,7 +20,7 @@ from typing import Any
 
 import re2
 
-from harness_adapters.scrub.finding import Span
+from harness_adapters.scrub.finding import Span, WordGate
 
 NOBODY = frozenset(
     b"""root user users admin administrator agent runner runneradmin ubuntu debian ec2-user vagrant node app docker dev
@@ -297,7 +297,7 @@ class PersonalFinder:
         self._everyday = [pair for pair in patterns if _EVERYDAY & {*pair[0].words}]
         self._rare = [pair for pair in patterns if pair[0].words and not _EVERYDAY & {*pair[0].words}]
         self._any_shape = re2.compile(b"|".join(p.pattern.encode() for p, _ in self._shaped))
-        self._any_rare_word = re2.compile(b"|".join(re2.escape(word) for p, _ in self._rare for word in p.words))
+        self._rare_words = WordGate((word, number) for number, (p, _) in enumerate(self._rare) for word in p.words)
         self._own = own
         words = sorted(own, key=len, reverse=True)
         self._own_words = re2.compile(b"|".join(map(re2.escape, words))) if words else None
@@ -319,12 +319,14 @@ class PersonalFinder:
         """The patterns that may match, each with the parts of the text where it may."""
         whole = [(0, len(text))]
         shaped = self._shaped if self._any_shape.search(text) is not None else ()
-        rare = self._rare if self._any_rare_word.search(text) is not None else ()
+        rare = [self._rare[number] for number in sorted(self._rare_words.chosen(text))]
         around_at = _around_at(text)
-        for pattern, compiled in itertools.chain(shaped, rare, self._everyday):
+        for pattern, compiled in itertools.chain(shaped, rare):
+            yield pattern, compiled, whole
+        for pattern, compiled in self._everyday:
             if pattern.words == _AT:
                 yield pattern, compiled, around_at
-            elif not pattern.words or any(word in text for word in pattern.words):
+            elif any(word in text for word in pattern.words):
                 yield pattern, compiled, whole
 
 
