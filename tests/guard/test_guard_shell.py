@@ -186,9 +186,20 @@ _WORDS = st.one_of(
 @settings(max_examples=500, deadline=None)
 @given(st.lists(_WORDS, min_size=1, max_size=6), st.sampled_from([" ", "  ", "\t"]))
 @example(["echo", "if", "then"], " ")
+@example(["A@", "/tests/b"], " ")
+@example(["a%", "b"], " ")
 def test_a_short_plain_command_needs_no_tree_and_means_what_the_tree_says(words: list[str], blank: str) -> None:
     text = blank.join(words)
     plain, tree = _machine(text), _machine(text + "\n")
     assert plain_words(text + "\n") is None
     assert plain.facts == tree.facts
     assert plain.files == tree.files
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text(st.characters(min_codepoint=0x80, exclude_categories=["Cs"]), min_size=1, max_size=40))
+def test_what_is_not_ascii_is_a_letter_whatever_the_parsers_tables_hold(text: str) -> None:
+    """Its scanner would look a character up beyond the end of a table: an answer by chance, or the process's end."""
+    machine = _machine(f"cat {text}/x | wc\n")
+    assert [fact.args for fact in machine.facts if isinstance(fact, Runs)] == [(f"{text}/x",), ()]
+    _machine(f"{text}\n$(cat <<{text}\n{text}{text}\n{text}\n)\n")

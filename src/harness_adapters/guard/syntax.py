@@ -48,9 +48,14 @@ _RESERVED = "\x06\x07\x0e\x0f\x10"
 _PLACE = re.compile(r"\x07(\d+)\x07")
 
 
+_ALL_ASCII = bytes(byte if byte < 128 else ord("A") + byte % 26 for byte in range(256))
+"""What the parser is given for each byte: its scanner looks characters up in tables that end at 255, and reads beyond
+them. To the shell, too, what is not ASCII is one more letter of a word; capitals make no reserved word."""
+
+
 _PLAIN = r"[\w./:,@%+~=-]+|'[^'\x00-\x1f]*'|\"[^\"$`\\!\x00-\x1f]*\""
 _PLAIN_WORD = re.compile(_PLAIN, re.ASCII)
-_PLAIN_COMMAND = re.compile(rf"\s*[A-Za-z_./][\w./:@%+~-]*(?:[ \t]+(?:{_PLAIN}))*[ \t]*", re.ASCII)
+_PLAIN_COMMAND = re.compile(rf"\s*(?!\w+[@%])[A-Za-z_./][\w./:@%+~-]*(?:[ \t]+(?:{_PLAIN}))*[ \t]*", re.ASCII)
 _NO_PROGRAMS = frozenset(
     names(
         "if then elif else fi for while until do done case esac in function select time coproc declare typeset export "
@@ -141,10 +146,11 @@ def _parse(text: str) -> tuple[Source, int] | None:
     data = text.encode("utf-8", "replace")
     if len(data) >= _PIECE and _is_too_much(text, data):
         return None
-    tree = _tree(data)
+    plain = text.isascii()
+    tree = _tree(data if plain else data.translate(_ALL_ASCII))
     nodes = tree.root_node.descendant_count if tree else 0
     root = _copy(tree) if tree and nodes <= MAX_NODES else None
-    return None if root is None else (Source(data, text if text.isascii() else None, root, bodies), nodes)
+    return None if root is None else (Source(data, text if plain else None, root, bodies), nodes)
 
 
 def _is_too_much(text: str, data: bytes) -> bool:
