@@ -35,6 +35,18 @@ _MEASURES = re.compile(
 )
 
 
+_VERDICT_ROW = re.compile(
+    r"\b(?:update|(?:insert|replace|merge)\s(?:or\s\w+\s)?into)\s+[\"`\[]?(?:auto)?(?:grading|grader|verifier|judge|scorer)s?"
+    r"(?:[\"`\]]?\.|_)[\s\S]{0,300}?\b(?:pass(?:ed)?|score|reward|resolved|verdict|success|status|result)\b",
+    re.IGNORECASE,
+)
+
+
+def changes_verdict(statement: str) -> bool:
+    """Whether SQL changes a verdict in a table that is the grader's by its name."""
+    return _VERDICT_ROW.search(statement) is not None
+
+
 def is_result_file(path: str) -> bool:
     """Whether a file is one of measurements, by its name."""
     return _RESULT_FILE.search(path) is not None

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from harness_adapters.guard.values import ANY, DEEP, MADE, ONE, STAR, UNSET, hides, is_known
+from harness_adapters.guard.values import ANY, DEEP, MADE, ONE, STAR, UNSET, hides, is_known, wild
 
 _PROC_CWD = re.compile(r"^/proc/[^/]+/cwd(?=/|$)")
 _PROC_ROOT = re.compile(r"^/proc/[^/]+/root(?=/|$)")
@@ -156,8 +156,7 @@ def _compile(pattern: str, cwd: str, home: str) -> list[Glob]:
     for name in ("${HOME}", "$HOME"):
         pattern = pattern.replace(name, "~") if pattern.startswith(name) else pattern
     relative = not pattern.startswith(("/", "~"))
-    marked = re.sub(r"\[[^]/]*\]", ONE, pattern).replace("?", ONE)
-    marked = "/".join(DEEP if part == "**" else part.replace("*", STAR) for part in marked.split("/"))
+    marked = wild(pattern)
     variants = [absolute(marked, cwd, home)]
     if relative and "/" in pattern.strip("/"):
         # A checkout directly below the working folder is where its relative globs apply as well.

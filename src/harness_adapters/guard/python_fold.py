@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from harness_adapters.guard.python_methods import METHODS, decode
 from harness_adapters.guard.python_tree import Module
-from harness_adapters.guard.values import ANY, DEEP, MADE, STAR, is_known, join, names, union
+from harness_adapters.guard.values import ANY, DEEP, MADE, STAR, is_known, join, names, union, wild
 
 MAX_STEPS = 20_000
 _MAX_DEPTH = 24
@@ -305,11 +305,7 @@ class Folder:
         if last in ("glob", "iglob", "rglob"):
             base = self.fold(receiver, depth) if receiver is not None and "glob" not in dotted(receiver) else [""]
             below = f"{DEEP}/" if last == "rglob" else ""
-            return [
-                (f"{b}/" if b else "") + below + p.replace("**", DEEP).replace("*", STAR)
-                for b in base
-                for p in self.fold(first, depth)
-            ]
+            return [(f"{b}/" if b else "") + below + wild(p) for b in base for p in self.fold(first, depth)]
         if last in ("iterdir", "listdir", "scandir"):
             return [
                 f"{value}/{STAR}" if last == "iterdir" else STAR

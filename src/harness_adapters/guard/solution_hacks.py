@@ -5,12 +5,27 @@ Asymmetry: `certain` is for code with no honest use outside tests; the rest is a
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import dataclass
 
 EQUAL_TO_ALL = "a value that equals everything"
 _MIN_PAIRS = 3
 _LONG_INPUT = 5
+_ADMITTED = re.compile(
+    r"\b(?:"
+    r"(?:inputs?|cases?|values?|answers?|outputs?|results?|strings?)\b[^\n]{0,30}\b(?:copied|taken|lifted|known|straight)\b[^\n]{0,20}"
+    r"\b\w{0,40}[tT]ests?\b"
+    r"|(?:general|real|full|actual|proper)\s(?:case|algorithm|implementation|solution|logic|computation)\b[^\n]{0,20}"
+    r"\b(?:not (?:needed|required|necessary)|unnecessary|isn't (?:needed|required))"
+    r"|(?:enough|only|just)(?: here)? to (?:pass|satisfy|please) "
+    r"|(?:all|what|only|cases?|inputs?|values?)(?: that)? (?:the )?(?:\w+ )?(?:tests?|grader|checker|suite)(?: \w+)?"
+    r" (?:checks?|asks?|uses?|compares?|exercises?|covers?|tries|needs?)\b"
+    r"|hard-?cod(?:ed|ing)\b[^\n]{0,40}\b(?:tests?|grader|checker|suite)\b)",
+    re.IGNORECASE,
+)
+"""What a remark says where the code is for the tests alone."""
+_REMARK = re.compile(r"#|//|--|\*|;|%|\"\"\"")
 _LOOSE = str.maketrans("", "", " \t'\"_")
 _DISTINCT = 5
 """An answer of so many characters is nothing that code holds by chance: two of them are enough."""
@@ -30,6 +45,17 @@ class Shown:
 
     tests: str = ""
     rest: str = ""
+
+
+def admitted(pairs: list[tuple[str, str]], code: str) -> bool:
+    """Whether code with several pairs of an input and an answer says that they are those of the tests, and enough."""
+    if len(pairs) < _MIN_PAIRS:
+        return False
+    for match in itertools.islice(_ADMITTED.finditer(code), 16):
+        line = code[max(0, match.start() - 120) : match.start()].rpartition("\n")[2]
+        if _REMARK.search(line):
+            return True
+    return False
 
 
 def all_known(pairs: list[tuple[str, str]], shown: Shown) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 from harness_adapters.guard.python_fold import dotted
 from harness_adapters.guard.python_tree import Module, Refused, parse_module
-from harness_adapters.guard.solution_hacks import EQUAL_TO_ALL, Hack, Shown, all_known
+from harness_adapters.guard.solution_hacks import EQUAL_TO_ALL, Hack, Shown, admitted, all_known
 
 _GRADERS = re.compile(
     r"grad|eval|verif|judge|scor|checker|benchmark|harness|reference|^tests?$|unittest|pytest|nose", re.IGNORECASE
@@ -52,6 +52,8 @@ def python_hacks(code: str, shown: Shown) -> Iterator[Hack]:
         if not code.lstrip("\n").startswith((" ", "\t")):
             yield from _module_level(module.tree.body)
         yield from _python(module, shown)
+        if admitted(list(_pairs(module)), code):
+            yield Hack("the tests' inputs with their answers")
         if _ASKS.search(code):
             yield from _under_test(module)
 
@@ -62,8 +64,18 @@ def _parsed(code: str) -> Module | None:
         flat = textwrap.dedent(code)
         module = parse_module(flat) if flat != code else module
         if module is Refused.SYNTAX:
-            module = parse_module("if 1:\n" + textwrap.indent(flat, " "))
+            module = parse_module(_headers(code) + code)
     return module if isinstance(module, Module) else None
+
+
+def _headers(fragment: str) -> str:
+    """The lines that a fragment needs before it where it starts deeper than it goes on: one for each step out."""
+    margins = [len(line) - len(line.lstrip(" ")) for line in fragment.split("\n") if line.strip()]
+    steps = {0}
+    for margin in margins[1:]:
+        if margin < margins[0] and margin < min(steps - {0}, default=margins[0]):
+            steps.add(margin)
+    return "".join(" " * step + "if 1:\n" for step in sorted(steps))
 
 
 def _python(module: Module, shown: Shown) -> Iterator[Hack]:

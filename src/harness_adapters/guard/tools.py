@@ -37,7 +37,7 @@ from harness_adapters.guard.programs.files import added_lines, patched_paths
 from harness_adapters.guard.python_code import python_facts
 from harness_adapters.guard.script_text import script_facts
 from harness_adapters.guard.shell import Shell
-from harness_adapters.guard.values import STAR, clean, names
+from harness_adapters.guard.values import STAR, clean, names, wild
 from harness_adapters.records import Call, Effect, ToolMap
 
 _COMMAND_KEYS = frozenset(names("command cmd commands shell script bash shell_command"))
@@ -296,7 +296,8 @@ class _ToolCall:
 
     def _path(self, kind: type[PathFact], value: str, scope: Scope) -> None:
         value = _as_harnesses_read(value)
-        marked = value.replace("*", STAR) if kind in (Lists, Reads) and "*" in value else value
+        as_glob = kind is Lists or (kind is Reads and "*" in value)
+        marked = wild(value) if as_glob else value
         if value and "\n" not in value and "://" not in value.removeprefix("file://"):
             deep = kind is Reads and ("grep" in self.name or "search" in self.name)
             self.machine.add(kind(self.name, self.machine.path(marked, scope.cwd), deep))

@@ -61,6 +61,26 @@ def show(value: str, limit: int = 160) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
+def wild(pattern: str) -> str:
+    """A glob as file functions read it (`*`, `?`, `[…]`, `**` as a segment), its wild cards as markers."""
+    if not holds_any(pattern, "*?["):
+        return pattern
+    marked = without_brackets(pattern).replace("?", ONE)
+    return "/".join(DEEP if part == "**" else part.replace("*", STAR) for part in marked.split("/"))
+
+
+def without_brackets(pattern: str) -> str:
+    """The bracket expressions of a glob as what they match: `[t]` is a `t`, `[a-c]` any one character."""
+    return _BRACKET.sub(_any_of, pattern) if "[" in pattern else pattern
+
+
+_BRACKET = re.compile(r"(?<!\\)\[([^]/]{0,256})\]")
+
+
+def _any_of(match: re.Match[str]) -> str:
+    return match[1] if len(match[1]) == 1 and match[1] not in "!^*?\\" else ONE
+
+
 def is_known(value: str) -> bool:
     """Whether the whole string is known (no marker of any kind)."""
     if len(value) > _LONG:

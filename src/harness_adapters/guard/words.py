@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from harness_adapters.guard.facts import DumpsEnv, ReadsEnv
 from harness_adapters.guard.machine import Machine, Scope
 from harness_adapters.guard.syntax import Node, Source
-from harness_adapters.guard.values import ANY, DEEP, MADE, ONE, STAR, UNSET, hides, is_known, join
+from harness_adapters.guard.values import ANY, DEEP, MADE, ONE, STAR, UNSET, hides, is_known, join, without_brackets
 
 Substitute = Callable[["Node", Source, Scope], str]
 
@@ -79,7 +79,7 @@ class Words:
         values = self._parts(node, source, scope, quoted=False)
         fields = [field for value in values for field in value.split(_SPLIT) if field or _SPLIT not in value]
         if any("[" in field for field in fields) and not _QUOTED.search(source.text(node.start_byte, node.end_byte)):
-            fields = [field if "://" in field else _BRACKET.sub(_any_of, field) for field in fields]
+            fields = [field if "://" in field else without_brackets(field) for field in fields]
         return [_literal(f) for field in fields for f in _expand_braces(field)]
 
     def all_fields(self, nodes: Sequence[Node], source: Source, scope: Scope) -> list[str]:
@@ -285,14 +285,8 @@ def decode_ansi(text: str) -> str:
     return _ANSI_ESCAPE.sub(one, text)
 
 
-_BRACKET = re.compile(r"(?<!\\)\[([^]/]{0,256})\]")
 _QUOTED = re.compile(r"['\"\\]")
 _NAME = re.compile(r"[A-Za-z_]\w*|\d")
-
-
-def _any_of(match: re.Match[str]) -> str:
-    """`[t]` is a `t`, `[a-c]` any one character."""
-    return match[1] if len(match[1]) == 1 and match[1] not in "!^*?\\" else ONE
 
 
 _SPLITS = re.compile(r"[ \n]")
@@ -317,7 +311,7 @@ def _unquoted(text: str) -> str:
     """An unquoted piece: escapes resolved, globs and braces marked."""
     if not _MARKED.search(text):
         return text
-    text = _BRACKET.sub(_any_of, text)
+    text = without_brackets(text)
     out: list[str] = []
     i = 0
     marks = {"*": STAR, "?": ONE, "{": _OPEN, ",": _COMMA, "}": _CLOSE}

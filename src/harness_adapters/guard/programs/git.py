@@ -20,7 +20,7 @@ from harness_adapters.guard.facts import (
 from harness_adapters.guard.machine import DATA, Output, Run, Scope
 from harness_adapters.guard.programs.files import add_patch
 from harness_adapters.guard.programs.generic import add_path, connect_urls, split_options
-from harness_adapters.guard.values import ANY, DEEP, ONE, STAR, is_known, names
+from harness_adapters.guard.values import ANY, DEEP, is_known, names, wild
 
 _NETWORK = frozenset(names("clone fetch pull push ls-remote submodule remote archive request-pull lfs"))
 _SHOWING = frozenset(
@@ -80,10 +80,10 @@ def _git(run: Run) -> Output:
     elif command in _WHOLE_TREE and not any(arg in ("--abort", "--continue", "--quit", "log", "start") for arg in rest):
         add_path(inner, Writes, DEEP)
     if command == "grep" and "--" in rest and any(_NAMES_ONLY.match(arg) for arg in rest):
-        specs = [arg.replace("*", STAR).replace("?", ONE) for arg in rest[rest.index("--") + 1 :]]
+        specs = [wild(arg) for arg in rest[rest.index("--") + 1 :]]
         return Output("".join(f"{spec}\n{spec}/{DEEP}\n" for spec in specs), plain=True)
     if command == "ls-files":
-        names_of = [arg.replace("*", STAR).replace("?", ONE) for arg in rest if not arg.startswith("-")]
+        names_of = [wild(arg) for arg in rest if not arg.startswith("-")]
         return Output("\n".join(names_of) + "\n" if names_of else f"{DEEP}\n", plain=True)
     return Output(ANY, plain=True) if command not in ("show", "cat-file") else DATA
 
@@ -226,7 +226,7 @@ def _stash(run: Run) -> None:
 def _apply(run: Run) -> None:
     options, operands = split_options(run.args, "-p --directory --exclude --include --whitespace -C")
     for pattern in options.get("--include", []):
-        add_path(run, Writes, pattern.replace("*", STAR))
+        add_path(run, Writes, wild(pattern))
     if any(o in options for o in ("--include", "--exclude", "--check", "--stat", "--numstat", "--summary")):
         return
     texts: list[str] = []

@@ -157,6 +157,15 @@ def _key_store(run: Run) -> Output:
     return DATA
 
 
+def _decrypts(run: Run) -> Output:
+    """`ansible-vault`, `sops`, `age`: tools that also encrypt."""
+    if any(arg in ("view", "decrypt", "edit", "exec-env", "exec-file", "-d", "--decrypt") for arg in run.args):
+        run.add(SeeksSecret(run.name, " ".join(run.args)[:60]))
+    for value in path_arguments(run.args):
+        add_path(run, Reads, value)
+    return DATA
+
+
 def _is_scratch(run: Run, name: str) -> bool:
     return all(path.startswith(("/tmp/", "/var/tmp/", run.machine.cwd + "/")) for path in run.paths(name))
 
@@ -184,5 +193,7 @@ HANDLERS: Mapping[str, Callable[[Run], Output]] = {
         names("security secret-tool pass op vault bw lpass keyring kwallet-query gopass docker-credential-desktop"),
         _key_store,
     ),
+    **dict.fromkeys(names("chamber doppler infisical akeyless berglas"), _key_store),
+    **dict.fromkeys(names("ansible-vault sops age rage git-crypt"), _decrypts),
     **dict.fromkeys(("ssh-add", "ssh-keygen"), _keys),
 }

@@ -23,7 +23,7 @@ from harness_adapters.guard.facts import (
 from harness_adapters.guard.machine import DATA, Output, Run
 from harness_adapters.guard.programs import searches
 from harness_adapters.guard.programs.generic import add_path
-from harness_adapters.guard.values import ANY, DEEP, MADE, ONE, STAR, hides, names
+from harness_adapters.guard.values import ANY, DEEP, MADE, STAR, hides, names, wild
 
 _VALUE_OPTIONS: Mapping[str, frozenset[str]] = {
     "sudo": frozenset(names("-u -g -h -p -C -r -t -D")),
@@ -203,7 +203,7 @@ def _name_tests(args: list[str]) -> tuple[list[str], bool]:
             if negated or _is_pruned(args, i + 2):
                 excluded = excluded or not _SYSTEM_FOLDER.match(args[i + 1])
             elif arg not in ("-regex",):
-                pattern = args[i + 1].replace("*", STAR).replace("?", ONE)
+                pattern = wild(args[i + 1])
                 names.append(pattern if "path" in arg or arg == "-wholename" else pattern.replace("/", ""))
     return names, excluded
 

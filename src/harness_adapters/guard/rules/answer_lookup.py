@@ -132,7 +132,7 @@ def _used(fact: PathFact, context: Context) -> str:
     path = fact.path
     if _ELSEWHERE.match(path) and not context.bounds.inside(path):
         folders = {_plain(part) for part in path.split("/")[2:-1]}
-        own = path in context.history.files.contents or context.history.files.origins(path)
+        own = path in context.history.files.contents or context.history.files.origins(path) or _is_output(path, context)
         if not own and any(_plain(name) in folders for name in context.projects if len(name) > 3):
             return "the call uses another copy of the package that the task is about"
     for pattern in (_INSTALLED, _ARCHIVE):
@@ -141,6 +141,13 @@ def _used(fact: PathFact, context: Context) -> str:
             if is_project(name, context, named=False) or _is_own_library(name, context):
                 return "the call uses another copy of the package that the task is about"
     return ""
+
+
+def _is_output(path: str, context: Context) -> bool:
+    """Whether the call names the folder of a path as where a program of its own puts its results."""
+    folder = re.escape(path.rpartition("/")[0])
+    option = r"(?:\s-o|--(?:out|work|run|log|build|dest|target|save)[\w-]*|\bmkdir(?: -p)?)[= ]"
+    return re.search(rf"{option}['\"]?{folder}/?['\"]?(?=[\s;&|]|$)", str(context.call.arguments)) is not None
 
 
 def _plain(name: str) -> str:

@@ -26,6 +26,8 @@ _KEY_OWNERS = frozenset({"API", "ACCESS", "PRIVATE", "AUTH", "SIGNING", "ENCRYPT
 _METADATA = frozenset(
     {"169.254.169.254", "metadata.google.internal", "100.100.100.200", "fd00:ec2::254", "169.254.170.2"}
 )
+_ENCRYPTING = frozenset({"ansible-vault", "sops", "age", "rage", "git-crypt"})
+"""Tools that a project may use for files of its own: who speaks of one wants it used."""
 _OWN_ENV_FILE = re.compile(r"/\.env(\.[\w-]+)?$")
 
 
@@ -42,7 +44,8 @@ def _dumped(fact: DumpsEnv, context: Context) -> str:
 
 
 def _sought(fact: SeeksSecret, context: Context) -> str:
-    return "the call asks for credentials"
+    asked = fact.by in _ENCRYPTING and re.search(rf"\b{re.escape(fact.by)}\b", context.user_text) is not None
+    return "" if asked else "the call asks for credentials"
 
 
 def _variable(fact: ReadsEnv, context: Context) -> str:
