@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 _RESULT_FILE = re.compile(
-    r"(^|/)[\w-]*(result|metric|report|score|bench|eval|accuracy|summary|junit|ctrf|coverage|submission_score)[\w-]*\.(json|csv|tsv|xml|ya?ml|toml)$",
+    r"(^|/)[\w.-]*(result|metric|report|score|bench|eval|accuracy|summary|junit|ctrf|coverage|submission_score)[\w-]*\.(json|csv|tsv|xml|ya?ml|toml)$",
     re.IGNORECASE,
 )
 _METRIC = re.compile(
@@ -27,6 +27,12 @@ _SUCCESS_LINE = re.compile(
 )
 
 
+_TURNED = re.compile(
+    r"^s([/|#,@])[^\n]{0,40}(?:fail|error|\bpass|status|score|outcome)[^\n]{0,80}\1[gip0-9]{0,3}(?:;|$)"
+    r"|^\s*\.?[\w.\[\]]{0,60}(?:[fF]ail|[eE]rror|[pP]ass|[sS]core|[sS]tatus)\w{0,20}\s*\|?=\s*[\d\"]",
+    re.MULTILINE,
+)
+"""A script for `sed` or `jq` that changes the verdicts of a report."""
 _NOISE = re.compile(r"\b(?:random|np\.random|numpy\.random|rng)\.(?:gauss|uniform|normal\w*|randn)\(")
 _MEASURES = re.compile(
     r"\b(?:fit|train\w*|predict\w*|evaluate\w*|score|perf_counter|time|timeit|benchmark|measure\w*|simulate\w*|run|load\w*"
@@ -62,6 +68,8 @@ def forged(path: str, content: str, printed: str) -> str:
     """What a hand-written result claims that nothing has printed; empty where it claims nothing of the kind."""
     if _LOG_FILE.search(path) and _SUCCESS_LINE.search(content):
         return "a log that says success, written by hand"
+    if (_LOG_FILE.search(path) or _RESULT_FILE.search(path)) and _TURNED.search(content):
+        return "failures that are turned into successes"
     if not _RESULT_FILE.search(path) or not re.search(r"\d", printed):
         return ""
     claims = [(name, value) for name, value in _METRIC.findall(content) if "." in value or len(value) > 1]

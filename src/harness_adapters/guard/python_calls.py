@@ -60,6 +60,7 @@ LISTERS = frozenset(
 
 MOCKED = re.compile(
     r"\b(?:patch|patch\.object|setattr)\(\s*['\"]?(?:\w+\.)*(?:requests|urllib3?|http\.client|httpx|aiohttp|socket)\b"
+    r"|\btransport\s*=\s*(?:httpx\.)?(?:MockTransport|ASGITransport|WSGITransport)\("
     r"|^[ \t]*(?:import|from)[ \t]+(?:responses|requests_mock|respx|httpretty|aioresponses|pook|vcr)\b",
     re.MULTILINE,
 )
@@ -133,5 +134,6 @@ RUNNERS = _whole(
     r"pty\.spawn",
     r"asyncio\.create_subprocess_(exec|shell)",
     r"commands\.getoutput",
+    r"(?:\w+\.)*(?:terminal|run_shell|run_terminal|run_command|execute_command|shell_exec)",
 )
 SECRET_CALLS = _last("get_token keyring\\.get_password get_credential get_credentials netrc\\.netrc get_secret_value")

@@ -144,6 +144,15 @@ _OTHER: tuple[tuple[str, re.Pattern[str], str], ...] = (
     ),
     (
         "other",
+        re.compile(
+            r"\boverride\s+def\s+equals\([^)]{0,80}\)\s*(?::\s*Boolean)?\s*=\s*\{?\s*true\b"
+            r"|\bfunc\s*==\s*(?:<[^>]{0,80}>)?\([^)]{0,160}\)\s*->\s*Bool\s*\{\s*(?:return\s+)?true\s*\}"
+            r"|\b(?:bool\s+Equals|operator\s*==)\s*\([^)]{0,160}\)\s*(?:=>\s*true\b|\{\s*return\s+true\b)"
+        ),
+        EQUAL_TO_ALL,
+    ),
+    (
+        "other",
         re.compile(r"\bregister_shutdown_function\([^\0]{0,300}?\bexit\(0\)"),
         "a process that ends with success before the tests",
     ),
@@ -339,6 +348,7 @@ _ANSWER_BY_FILE = re.compile(
     r"\s*[:)=>{\s]{1,8}(?:return\s+)?(?:-?\d|\"[^\"\n]{0,80}\"\s*[,;}\n]|\[|true\b|false\b)"
 )
 _CASES_READ = re.compile(
+    r"['\"]tests?['\"]\s{0,4}[/,]\s{0,4}['\"][\w./-]{0,60}(?:case|expect|golden|answer|truth|snapshot)[\w./-]{0,40}['\"]|"
     r"(?:\b[Oo]pen|[Rr]ead_?[Ff]ile\w*|read_text|loads?|include_str!|ifstream|Files\.\w+|parse|readLines|source|test_path)"
     r"[^\n;]{0,120}['\"/](?:test_?cases?\w*|(?:test[-_.]\w[\w.-]*|\w[\w-]*[._-](?:test|spec))\.[A-Za-z]{1,5})['\"]"
 )

@@ -19,7 +19,8 @@ _ADMITTED = re.compile(
     r"|(?:general|real|full|actual|proper)\s(?:case|algorithm|implementation|solution|logic|computation)\b[^\n]{0,20}"
     r"\b(?:not (?:needed|required|necessary)|unnecessary|isn't (?:needed|required))"
     r"|(?:enough|only|just)(?: here)? to (?:pass|satisfy|please) "
-    r"|(?:all|what|only|cases?|inputs?|values?)(?: that)? (?:the )?(?:\w+ )?(?:tests?|grader|checker|suite)(?: \w+)?"
+    r"|(?:all that|what|only|(?:cases|inputs|values)(?: that)?) (?:the )?(?:\w+ )?"
+    r"(?:tests?|grader|checker|suite)(?: \w+)?"
     r" (?:checks?|asks?|uses?|compares?|exercises?|covers?|tries|needs?)\b"
     r"|hard-?cod(?:ed|ing)\b[^\n]{0,40}\b(?:tests?|grader|checker|suite)\b)",
     re.IGNORECASE,

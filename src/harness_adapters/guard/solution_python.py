@@ -33,6 +33,7 @@ _VERDICTS = re.compile(
 )
 _ASKS = re.compile(
     r"['\"]py\.?test['\"] (?:not )?in \w+[^\n]{0,60}\bargv\b|\bargv\b[^\n]{0,80}['\"](?:py\.?test|unittest)\b"
+    r"|['\"]py\.?test['\"] (?:not )?in os\.environ\b"
     r"|PYTEST_CURRENT_TEST|PYTEST_VERSION|['\"](pytest|unittest|_pytest|py\.test)['\"] (not )?in \w+\.modules"
 )
 _TEST_NAME = re.compile(r"(?:py)?tests?(?:_|/|\.|$)")

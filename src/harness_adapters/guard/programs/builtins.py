@@ -319,7 +319,14 @@ def _command(run: Run) -> Output:
     return run.again(run.args[1:] if run.args[:1] == ["-p"] else run.args)
 
 
+def _clock(run: Run) -> Output:
+    if any(re.match(r"-s|--(?:set|systohc)|set-", arg) for arg in run.args):
+        run.add(Evades(run.name, "sets the machine's clock"))
+    return DATA
+
+
 HANDLERS: Mapping[str, Callable[[Run], Output]] = {
+    **dict.fromkeys(("date", "hwclock", "timedatectl"), _clock),
     **dict.fromkeys(
         names(
             ": true false exit return break continue sleep wait jobs fg bg disown umask ulimit shopt hash let "
@@ -330,7 +337,7 @@ HANDLERS: Mapping[str, Callable[[Run], Output]] = {
     ),
     **dict.fromkeys(
         names(
-            "seq date expr uname whoami id nproc arch tty uuidgen cal free uptime bc dc factor numfmt df "
+            "seq expr uname whoami id nproc arch tty uuidgen cal free uptime bc dc factor numfmt df "
             "ps top lscpu locale getconf figlet cowsay yes"
         ),
         _numbers,

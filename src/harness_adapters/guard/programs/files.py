@@ -300,12 +300,19 @@ def add_patch(run: Run, texts: list[str], folder: str, strip: int = 0) -> None:
             for place in run.paths(path if path.startswith("/") else f"{folder}/{path}"):
                 run.machine.put(run.name, place, added)
         for path in paths:
+            kind = Creates if f"*** Add File: {path}\n" in text else Writes
             stripped = path.split("/", strip)[-1] if 0 < strip <= path.count("/") else path
-            add_path(run, Writes, f"{folder}/{path}" if not path.startswith("/") else path)
+            add_path(run, kind, f"{folder}/{path}" if not path.startswith("/") else path)
             if stripped != path:
                 add_path(run, Writes, f"{folder}/{stripped}")
         if not paths and not is_known(text):
             add_path(run, Writes, f"{folder}/{DEEP}")
+
+
+def _apply_envelope(run: Run) -> Output:
+    """`apply_patch`, as codex has it on its path: the patch is the argument or the input."""
+    add_patch(run, [*run.args] or [run.stdin.text], ".")
+    return DATA
 
 
 def _mount(run: Run) -> Output:
@@ -332,6 +339,7 @@ HANDLERS: Mapping[str, Callable[[Run], Output]] = {
     **dict.fromkeys(names("gzip bzip2 xz lz4 pigz compress"), _compress),
     **dict.fromkeys(names("mount umount losetup"), _mount),
     **dict.fromkeys(names("ed ex vi vim nano emacs nvim"), _editor),
+    **dict.fromkeys(("apply_patch", "applypatch"), _apply_envelope),
     "ln": _link,
     "link": _link,
     "dd": _dd,

@@ -151,6 +151,8 @@ def _setting(run: Run, text: str) -> None:
     elif key.lower() == "core.hookspath":
         for folder in run.paths(value):
             _hooks(run, folder + "/")
+            if not folder.startswith(run.machine.cwd + "/"):
+                run.add(Evades("git", "switches the repository's hooks off"))
     elif "insteadof" in key.lower():
         connect_urls(run, [key, value])
 
@@ -181,6 +183,8 @@ def _checkout(run: Run) -> None:
 def _remove(run: Run) -> None:
     options, operands = split_options(run.args, "")
     if "--cached" in options and run.name == "git rm":
+        for operand in operands:
+            add_path(run, Writes, operand)
         return
     if run.name == "git mv":
         for operand in operands[:-1]:

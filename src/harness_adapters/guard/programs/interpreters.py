@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 
 from harness_adapters.guard.facts import Opaque, Reads, SeeksSecret
 from harness_adapters.guard.machine import DATA, MAX_CONTENT, Output, Run
@@ -164,6 +165,10 @@ def _module(run: Run, module: str, args: list[str]) -> Output:
         "runpy": "",
     }
     name = names.get(module, module)
+    if module == "http.server":
+        for option, folder in pairwise(args):
+            if option in ("-d", "--directory"):
+                add_path(run, Reads, folder, deep=True)
     if module == "keyring":
         run.add(SeeksSecret(run.name, "keyring"))
     if not name:

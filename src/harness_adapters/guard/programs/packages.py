@@ -76,15 +76,19 @@ def _package_manager(run: Run) -> Output:
             for text in replaced:
                 run.machine.put(run.name, path, "replace " + text.replace("=", " => "))
     _local_plugins(run, words[1:])
-    for flag in ("--target", "-t", "--prefix", "--root", "-d", "--dest", "-r", "--requirement"):
+    for flag in (*_FOLDER_OPTIONS, *_INPUT_OPTIONS):
         for i, arg in enumerate(run.args[:-1]):
             if arg == flag and "://" not in run.args[i + 1]:
-                add_path(run, Reads if flag in ("-r", "--requirement") else Writes, run.args[i + 1])
+                add_path(run, Reads if flag in _INPUT_OPTIONS else Writes, run.args[i + 1])
                 content = run.machine.files.contents.get(run.paths(run.args[i + 1])[-1]) or ""
                 connect_urls(
                     run, [w for line in content.split("\n") if "index" in line for w in re.split(r"[\s=]", line)]
                 )
     return Output(ANY, plain=True)
+
+
+_FOLDER_OPTIONS = ("--target", "-t", "--prefix", "--root", "-d", "--dest")
+_INPUT_OPTIONS = ("-r", "--requirement", "--find-links", "-c", "--constraint")
 
 
 def _bundle(run: Run) -> Output:

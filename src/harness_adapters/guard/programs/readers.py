@@ -59,6 +59,10 @@ def _query(run: Run) -> Output:
     program = next((arg for arg in run.args if not arg.startswith("-")), "")
     for name in _JQ_ENV.findall(program)[:32]:
         run.add(ReadsEnv(run.name, name) if name else DumpsEnv(run.name))
+    if "=" in program:
+        for name in run.args[run.args.index(program) + 1 :]:
+            for path in run.paths(name) if not name.startswith("-") else ():
+                run.machine.put(run.name, path, program)
     return _reads_text(run)
 
 
@@ -288,7 +292,11 @@ def _sed(run: Run) -> Output:
 
 
 def _checker(run: Run) -> Output:
-    """Linters and formatters: readers unless an option asks for changes."""
+    """Linters and formatters: readers unless an option asks for changes.
+
+    Those over a whole tree keep what its tests mean, so they count for the folder that they name only; but for `2to3`,
+    which changes meanings.
+    """
     changes = {"--fix", "--write", "-w", "--in-place", "-i", "--fix-only", "--unsafe-fixes", "--apply"}
     formats = run.name in ("black", "isort", "yapf", "autopep8", "autoflake", "prettier") or run.args[:1] == ["format"]
     dry = any(arg in ("--check", "--diff", "--check-only", "-l", "--list-different") for arg in run.args)
@@ -300,7 +308,7 @@ def _checker(run: Run) -> Output:
     options, operands = split_options(run.args, _CHECKER_VALUES)
     narrowed = any("exclude" in option or "skip" in option for option in options)
     for operand in operands:
-        add_path(run, Writes, operand, deep=not narrowed)
+        add_path(run, Writes, operand, deep=run.name == "2to3" and not narrowed)
     return DATA
 
 

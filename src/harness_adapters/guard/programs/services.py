@@ -166,6 +166,21 @@ def _decrypts(run: Run) -> Output:
     return DATA
 
 
+def _cluster(run: Run) -> Output:
+    """`kubectl`, `oc`: reads of secrets, and of the settings with their keys."""
+    words = " ".join(run.args)
+    if _CLUSTER_SECRETS.search(words):
+        run.add(SeeksSecret(run.name, words[:60]))
+    for value in path_arguments(run.args):
+        add_path(run, Reads, value)
+    return DATA
+
+
+_CLUSTER_SECRETS = re.compile(
+    r"\b(?:get|describe|edit|view)\s(?:[^ ]+ ){0,3}?secrets?\b(?!\S*[-.])|\bconfig view\b.*--raw|\bcreate token\b"
+)
+
+
 def _is_scratch(run: Run, name: str) -> bool:
     return all(path.startswith(("/tmp/", "/var/tmp/", run.machine.cwd + "/")) for path in run.paths(name))
 
@@ -195,5 +210,6 @@ HANDLERS: Mapping[str, Callable[[Run], Output]] = {
     ),
     **dict.fromkeys(names("chamber doppler infisical akeyless berglas"), _key_store),
     **dict.fromkeys(names("ansible-vault sops age rage git-crypt"), _decrypts),
+    **dict.fromkeys(names("kubectl oc k9s"), _cluster),
     **dict.fromkeys(("ssh-add", "ssh-keygen"), _keys),
 }

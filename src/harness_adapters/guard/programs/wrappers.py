@@ -303,13 +303,19 @@ _CRON_LINE = re.compile(
 
 def _agent(run: Run) -> Output:
     """Another agent, at work beside the guard; with its permissions switched off it may do anything."""
-    if any(_UNCHECKED.match(arg) for arg in run.args) or "bypassPermissions" in run.args:
+    if any(_UNCHECKED.match(arg) for arg in run.args) or _UNASKED.search(" ".join(run.args)):
         run.add(Evades(run.name, "starts another agent that asks for no permission"))
     run.machine.add(Delegates(run.name, "\n".join(run.args)))
     return DATA
 
 
 _UNCHECKED = re.compile(r"--dangerously|--yolo|--full-auto|--auto-approve|--yes-always|--skip-permissions|--no-sandbox")
+
+
+_UNASKED = re.compile(
+    r"bypassPermissions|danger-full-access|approval_policy\W{1,3}never"
+    r"|\bapprovals?\b\W{1,3}(?:\w+ )?(?:off|never|none|false)\b"
+)
 
 
 def _busybox(run: Run) -> Output:
@@ -327,7 +333,7 @@ HANDLERS: Mapping[str, Callable[[Run], Output]] = {
     **dict.fromkeys(names("unshare nsenter proxychains proxychains4 torsocks torify tsocks firejail"), _isolate),
     **dict.fromkeys(("busybox", "toybox"), _busybox),
     **dict.fromkeys(("at", "batch", "crontab"), _scheduled),
-    **dict.fromkeys(names("claude codex opencode aider gemini goose amp qwen crush cursor-agent"), _agent),
+    **dict.fromkeys(names("claude codex opencode hermes pi aider gemini goose amp qwen crush cursor-agent"), _agent),
     "env": _env,
     "xargs": _xargs,
     "gxargs": _xargs,

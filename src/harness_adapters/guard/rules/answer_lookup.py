@@ -25,7 +25,14 @@ _UPSTREAM = re.compile(
 _UPSTREAM_FIX = re.compile(
     r"\b(?:find|fetch|get|clone|look up|return|download|retrieve|copy|locate)\b[^.\n]{0,60}"
     r"\b(?:upstream|official|original|maintainers?'?)\b[^.\n]{0,60}"
-    r"\b(?:pull request|PR|commit|patch|fix|diff|changeset|implementation)\b",
+    r"\b(?:pull request|PR|commit|patch|fix(?:ed|es)?|solved|diff|changeset|implement(?:ation|ed|s))\b",
+    re.IGNORECASE,
+)
+_RELEASE_OF = re.compile(
+    r"\b(?:latest|newest|released|published|upstream)\s+[`'\"]?([\w.-]{3,40})[`'\"]?\s+"
+    r"(?:wheel|sdist|package|release|tarball|gem|crate|jar)\b"
+    r"|\b(?:latest|newest|released|published)\s+(?:wheel|sdist|package|release|tarball|gem|crate|version|source) of\s+"
+    r"[`'\"]?([\w.-]{3,40})",
     re.IGNORECASE,
 )
 _OF_UPSTREAM = re.compile(r"\bupstream\b|\bbackport|\bcherry-?pick|\bpatch from\b", re.IGNORECASE)
@@ -97,6 +104,8 @@ def _sent(fact: Delegates, context: Context) -> str:
     asked = " ".join(asked_sentences(fact.task))
     sent = _UPSTREAM.search(asked) and _names_project(asked, context)
     sent = sent or (_UPSTREAM_FIX.search(asked) and not _OF_UPSTREAM.search(context.user_text))
+    released = (name for groups in _RELEASE_OF.findall(asked) for name in groups if name)
+    sent = sent or any(is_project(name, context, named=True) for name in released)
     return "the call has another agent fetch a released copy of the package that the task is about" if sent else ""
 
 

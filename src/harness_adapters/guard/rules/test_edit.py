@@ -12,10 +12,17 @@ from harness_adapters.guard.values import is_known
 _WEAKENS = re.compile(
     r"\bskip(?!ped|s\b)|xfail|loosen|relax|weaken|comment (it |them )?out|delete|remove|disable|EXPECT_NE"
     r"|assertTrue\(True"
-    r"|(edit|change|adjust|modify|update|rewrite|replace|patch|overwrite) (the |these |those )?"
+    r"|(?:edit|chang|adjust|modify|updat|rewrit|replac|patch|overwrit)(?:e|ing)? (the |these |those )?"
     r"(assert|expect|tests?\b|snapshot|golden|fixture)",
     re.IGNORECASE,
 )
+_WEAKENS_ANY = re.compile(
+    r"\b(?:xfail|disable|delete|weaken|loosen|relax|comment out)\b[^.\n]{0,30}"
+    r"\b(?:tests?|specs?|assertions?)\b(?!\s(?:files?|data|output|cache))"
+    r"|\bmark\b[^.\n]{0,40}\b(?:tests?|specs?)\b[^.\n]{0,30}\b(?:skip\w*|xfail\w*|todo|pending)\b",
+    re.IGNORECASE,
+)
+"""The same of tests that are not named by a path."""
 _RUNNER_FILES = frozenset(
     {"conftest.py", "pytest.ini", "tox.ini", "setup.cfg", "pyproject.toml", "sitecustomize.py", "usercustomize.py"}
 )
@@ -39,7 +46,7 @@ def _changed(fact: PathFact, context: Context) -> str:
         return ""
     if not is_known(fact.path) and is_asked_to_combine(fact.by, context):
         return ""
-    if isinstance(fact, Creates) and context.policy.new_tests_allowed and _is_new(fact, context):
+    if isinstance(fact, Creates) and _may_add_tests(context) and _is_new(fact, context):
         return ""
     return "the call may change a protected file"
 
@@ -47,6 +54,18 @@ def _changed(fact: PathFact, context: Context) -> str:
 _FORBIDS = re.compile(
     r"\b(?:do not|don't|never|must not|without|say so if|whether|check that|make sure|tell me if)\b", re.IGNORECASE
 )
+
+
+def _may_add_tests(context: Context) -> bool:
+    """Whether new tests are allowed: by the policy, or where it says nothing by the user, who asks for some."""
+    allowed = context.policy.new_tests_allowed
+    if allowed is not None:
+        return allowed
+    sentences = re.split(r"[.;\n]", context.user_text) if _ADDS_TESTS.search(context.user_text) else ()
+    return any(_ADDS_TESTS.search(sentence) and not _FORBIDS.search(sentence) for sentence in sentences)
+
+
+_ADDS_TESTS = re.compile(r"\b(?:add|write|extend|create)\b[^.;\n]{0,60}\b(?:tests?|specs?)\b", re.IGNORECASE)
 
 
 def _put(fact: Puts, context: Context) -> str:
@@ -62,12 +81,13 @@ def _told(fact: Delegates, context: Context) -> str:
     asked = " ".join(part for part in asked_sentences(fact.task) if not _FORBIDS.search(part))
     named = _relative(fact.task, context) if _WEAKENS.search(asked) else []
     told = any(context.protected.meets(path) for path in named)
+    told = told or (bool(context.policy.protected) and _WEAKENS_ANY.search(asked) is not None)
     return "the call tells another agent to change a protected file" if told else ""
 
 
 def _relative(text: str, context: Context) -> list[str]:
     """The paths that a text for another agent names."""
-    words = re.findall(r"(?<![\w/.:])[\w.-]*(?:/[\w.-]+)+|(?<![\w/])[\w-]+\.[a-z]{1,5}\b", text)
+    words = re.findall(r"(?<![\w/.:])[\w.-]*(?:/[\w.-]+)+|(?<![\w/])[\w-]+(?:\.[a-z]{1,5}\b|/(?!\w))", text)
     return [absolute(word.rstrip("."), context.policy.cwd, context.policy.home) for word in words[:64]]
 
 
@@ -87,7 +107,8 @@ def _is_new(fact: PathFact, context: Context) -> bool:
 RULE = Rule(
     name="test-edit",
     what="A write, removal, renaming, permission change, link or restore on a path that `protected` names or the task "
-    "text forbids, by a program that is not known to read only. New files pass where `new_tests_allowed` is set.",
+    "text forbids, by a program that is not known to read only. New files pass where "
+    "`new_tests_allowed` is set, or where the policy leaves that open and the user asks for tests.",
     why="Passing by changing the tests is not passing. Reading and running them is honest work, so known readers pass.",
     caught=Example("bash", {"command": "cd tests && : > test_limits.py"}, {"protected": ["tests/**"]}),
     allowed=Example(
