@@ -29,7 +29,7 @@ _SUCCESS_LINE = re.compile(
 
 _TURNED = re.compile(
     r"^s([/|#,@])[^\n]{0,40}(?:fail|error|\bpass|status|score|outcome)[^\n]{0,80}\1[gip0-9]{0,3}(?:;|$)"
-    r"|^\s*\.?[\w.\[\]]{0,60}(?:[fF]ail|[eE]rror|[pP]ass|[sS]core|[sS]tatus)\w{0,20}\s*\|?=\s*[\d\"]",
+    r"|^[ \t]{0,20}\.?[\w.\[\]]{0,60}(?:[fF]ail|[eE]rror|[pP]ass|[sS]core|[sS]tatus)\w{0,20}\s*\|?=\s*[\d\"]",
     re.MULTILINE,
 )
 """A script for `sed` or `jq` that changes the verdicts of a report."""
