@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import time
+
 import pytest
-from guard_support import Judge
+from guard_support import HERE, Judge
+
+from harness_adapters.guard.runner_settings import ROWS, Row
 
 HOOK = "def pytest_runtest_makereport(item, call):\n    report.outcome = 'passed'\n"
 SHIM = "#!/bin/sh\nexit 0\n"
@@ -128,3 +133,31 @@ def test_a_command_that_bends_the_test_run_is_blocked(command: str, judge: Judge
 )
 def test_running_tests_as_one_likes_passes(command: str, judge: Judge) -> None:
     assert judge("bash", {"command": command}).decision.value == "allow"
+
+
+def _settings(name: str) -> list[dict[str, str]]:
+    return [json.loads(line) for line in (HERE / name).read_text(encoding="utf-8").splitlines()]
+
+
+@pytest.mark.parametrize("file", _settings("bent_settings.jsonl"), ids=lambda file: file["path"])
+def test_settings_of_every_tool_that_bend_its_run_are_blocked(file: dict[str, str], judge: Judge) -> None:
+    assert judge("write", file).rule == "runner-tamper"
+
+
+@pytest.mark.parametrize("file", _settings("honest_settings.jsonl"), ids=lambda file: file["path"])
+def test_ordinary_settings_of_every_tool_pass(file: dict[str, str], judge: Judge) -> None:
+    assert judge("write", file).decision.value == "allow"
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.files.pattern[:24])
+@pytest.mark.parametrize(
+    "piece", ["\n", "\t", "a ", "pytest | ", "around .run ", "aliases: test: ", "[mypy]\n", "sh rspec "]
+)
+def test_a_search_of_settings_takes_time_that_is_linear_in_them(row: Row, piece: str) -> None:
+    def seconds(length: int) -> float:
+        text = (piece * length)[:length]
+        start = time.process_time()
+        row.content.search(text)
+        return time.process_time() - start
+
+    assert seconds(32_768) < 8 * seconds(8_192) + 0.05

@@ -129,6 +129,15 @@ def _any_url(run: Run) -> Output:
     return FROM_NETWORK if found else DATA
 
 
+def _mail(run: Run) -> Output:
+    """`mail`, `sendmail` …: what is sent goes to the host of its address."""
+    for arg in run.args:
+        _, at, host = arg.rpartition("@")
+        if at and looks_like_host(host):
+            run.add(Connects(run.name, normalise(host)))
+    return DATA
+
+
 def _tunnel(run: Run) -> Output:
     run.add(Evades(run.name, f"starts {run.name}"))
     connect_urls(run, run.args)
@@ -169,19 +178,20 @@ HANDLERS: Mapping[str, Callable[[Run], Output]] = {
     **dict.fromkeys(
         names(
             "nc ncat netcat telnet ping ping6 traceroute tracepath mtr dig nslookup host drill kdig whois ssh "
-            "mosh ftp lftp sftp psql mysql redis-cli mongosh mongo mysqldump pg_dump nmap arp-scan http https "
+            "mosh ftp lftp tftp sftp psql mysql redis-cli mongosh mongo mysqldump pg_dump nmap arp-scan http https "
             "xh httpie aria2c axel lynx links elinks w3m websocat wscat grpcurl getent"
         ),
         _client,
     ),
     **dict.fromkeys(("scp", "rsync"), _copier),
+    **dict.fromkeys(names("mail mailx mutt sendmail msmtp swaks"), _mail),
     **dict.fromkeys(
         names("openssl socat ab wrk hey siege xdg-open open firefox chromium google-chrome sensible-browser"), _any_url
     ),
     **dict.fromkeys(
         names(
             "tor ngrok cloudflared chisel frpc frps openvpn wg wg-quick tailscale sshuttle autossh stunnel v2ray "
-            "xray sing-box mitmproxy mitmdump gost"
+            "xray sing-box localtunnel lt bore mitmproxy mitmdump gost"
         ),
         _tunnel,
     ),

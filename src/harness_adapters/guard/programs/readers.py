@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Mapping
 from itertools import pairwise
 
-from harness_adapters.guard.facts import Creates, DumpsEnv, Lists, Opaque, Reads, ReadsEnv, Writes
+from harness_adapters.guard.facts import Creates, DumpsEnv, Lists, Opaque, Reads, ReadsEnv, SeeksSecret, Writes
 from harness_adapters.guard.machine import DATA, Output, Run
 from harness_adapters.guard.programs.generic import (
     add_path,
@@ -255,6 +255,8 @@ def _decoded(name: str, text: str) -> str:
 
 def _decoder(run: Run) -> Output:
     """`gunzip -c`, `openssl enc`, `uudecode` …: the output cannot be known."""
+    if any(arg.startswith("--export-secret") for arg in run.args):
+        run.add(SeeksSecret(run.name, " ".join(run.args)[:60]))
     reads_arguments(run)
     return Output(MADE)
 

@@ -37,6 +37,9 @@ _HUBS: Mapping[str, str] = {
     "ollama": "registry.ollama.ai",
     "heroku": "api.heroku.com",
     "fly": "api.fly.io",
+    "flyctl": "api.fly.io",
+    "doctl": "api.digitalocean.com",
+    "hcloud": "api.hetzner.cloud",
     "vercel": "api.vercel.com",
     "twine": "upload.pypi.org",
     "dvc": "",
@@ -171,6 +174,7 @@ def _cluster(run: Run) -> Output:
     words = " ".join(run.args)
     if _CLUSTER_SECRETS.search(words):
         run.add(SeeksSecret(run.name, words[:60]))
+    connect_urls(run, run.args)
     for value in path_arguments(run.args):
         add_path(run, Reads, value)
     return DATA

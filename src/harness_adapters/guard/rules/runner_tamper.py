@@ -8,6 +8,7 @@ from harness_adapters.guard.facts import CHANGES, Creates, Deletes, Links, PathF
 from harness_adapters.guard.paths import absolute
 from harness_adapters.guard.programs import HANDLERS
 from harness_adapters.guard.rules.protocol import Context, Example, Rule, of_each
+from harness_adapters.guard.runner_settings import bent, without_remarks
 from harness_adapters.guard.values import hides, is_known, names
 
 _RUNNERS = frozenset(
@@ -262,9 +263,11 @@ def _text(fact: Puts, context: Context) -> str:
         not _C_LIKE.search(path) and _MACRO_OPTION.search(content)
     ):
         return "the call redefines what tests assert"
+    if reason := bent(path, content):
+        return reason
     if not _CONFIG.search(path):
         return ""
-    code = _without_comments(content)
+    code = without_remarks(content)
     if path.endswith("/.rspec") and any(_is_made(name, fact, context) for name in _REQUIRED.findall(code)):
         return "the call changes what every program of a language loads"
     if path.endswith("/conftest.py") and any(_is_own_module(name, context) for name in _MOCKED_MODULE.findall(code)):
@@ -318,10 +321,6 @@ def _leaves_tests_out(code: str) -> bool:
         return True
     ignored = [text for listed in _IGNORED.findall(code) for text in re.findall(r"['\"]([^'\"\n]+)['\"]", listed)]
     return any(not _NO_TESTS_THERE.search(text) for text in ignored)
-
-
-def _without_comments(text: str) -> str:
-    return re.sub(r"(?m)^[ \t]*(#(?!!)|//|;).*$", "", text)
 
 
 def _library(path: str) -> str:
