@@ -214,7 +214,7 @@ def test_a_folder_of_tasks_is_checked_whole_before_anything_is_made(tmp_path: Pa
     [
         ("{}", "{}", "names no model_type"),
         ("[", "{}", "names no model_type"),
-        ('{"model_type": "gpt_neox"}', "{}", "does not serve the architecture 'gpt_neox'"),
+        ('{"model_type": "t5"}', "{}", "no causal language model of the architecture 't5'"),
         ('{"model_type": "llama"}', "{}", "cannot load"),
     ],
 )

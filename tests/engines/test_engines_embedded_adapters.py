@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from transformers import AutoConfig
 
 from harness_adapters.engines.embedded import EmbeddedEngine
 from harness_adapters.engines.embedded.lora import read_adapter
-from harness_adapters.engines.embedded.model import LlamaModel, load_module
+from harness_adapters.engines.embedded.model import LlamaModel, load_module, not_lean
 from harness_adapters.errors import EngineError
 from harness_adapters.testing.tiny_models import LINEAR, save_random_adapter, save_tiny_llama
 
@@ -147,12 +148,18 @@ def test_full_module_names_and_all_linear_are_the_same_adapter(whole: Path, mode
         ({"rope_parameters": {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4}}, "dynamic"),
     ],
 )
-def test_a_model_that_is_not_computed_is_refused(
-    changes: dict[str, object], message: str, base: Path, tmp_path: Path
+def test_what_the_lean_forward_does_not_compute_is_known_by_name(
+    changes: dict[str, object], message: str, base: Path
 ) -> None:
     config = json.loads((base / "config.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps({**config, **changes}))
-    with pytest.raises(EngineError, match=message):
+    assert not not_lean(AutoConfig.for_model(**config))
+    assert message in not_lean(AutoConfig.for_model(**{**config, **changes}))
+
+
+def test_an_architecture_that_transformers_lacks_is_refused(base: Path, tmp_path: Path) -> None:
+    config = json.loads((base / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, "model_type": "gpt9"}))
+    with pytest.raises(EngineError, match="gpt9"):
         load_module(tmp_path)
 
 

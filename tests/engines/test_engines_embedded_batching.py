@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from harness_adapters.engines.embedded import EmbeddedEngine, Generation
 from harness_adapters.engines.embedded.batcher import Batcher
+from harness_adapters.engines.embedded.lean import LeanBackend
 from harness_adapters.engines.embedded.model import LlamaModel
 from harness_adapters.engines.embedded.prefix_cache import PrefixCache
 from harness_adapters.engines.embedded.sequence import Sequence
@@ -194,11 +195,12 @@ def test_nothing_is_held_after_requests_end(engine: EmbeddedEngine) -> None:
         if not future.cancelled():
             future.result(timeout=60)
     together(engine, [(BASE_POLICY, SHORT)] * 3)
-    batcher = engine._batcher
+    backend = engine._backend
+    assert isinstance(backend, LeanBackend)
     with engine.exclusive():
-        assert not batcher._running
-        assert sorted(batcher._pool._free) == [0, 1]
-        open_nodes = list(batcher._cache._roots.values())
+        assert not engine._batcher._running
+        assert sorted(backend.pool._free) == [0, 1]
+        open_nodes = list(backend.cache._roots.values())
         while open_nodes:
             node = open_nodes.pop()
             assert node.pins == 0

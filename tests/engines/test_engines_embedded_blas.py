@@ -12,12 +12,13 @@ from harness_adapters.engines.embedded.blas import WORTH_SHARING, Errand, Helper
 
 @pytest.mark.parametrize("rows", [1, 2, 7, 16, 65, 200])
 @pytest.mark.parametrize("columns", [1, 2, 4097, 16_384])
-def test_a_product_is_the_plain_one_for_any_number_of_rows_and_columns(rows: int, columns: int) -> None:
+def test_products_are_the_plain_ones_for_any_number_of_rows_and_columns(rows: int, columns: int) -> None:
     generator = torch.Generator().manual_seed(rows * columns)
-    x, weight = torch.randn(rows, 288, generator=generator), torch.randn(288, columns, generator=generator)
-    product = dense(x, weight)
-    torch.testing.assert_close(product, x @ weight, rtol=1e-5, atol=1e-4)
-    assert all(torch.equal(dense(x, weight), product) for _ in range(5)), "depends on who was faster"
+    x = torch.randn(rows, 288, generator=generator)
+    weights = [torch.randn(wide, 288, generator=generator) for wide in (columns, 3)]
+    product = dense(x, *weights)
+    torch.testing.assert_close(product, x @ torch.cat(weights).t(), rtol=1e-5, atol=1e-4)
+    assert all(torch.equal(dense(x, *weights), product) for _ in range(5)), "depends on who was faster"
     assert 16 * 288 * 16_384 > WORTH_SHARING > 288 * 4097
 
 

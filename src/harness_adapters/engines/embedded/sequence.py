@@ -1,34 +1,22 @@
-"""One request's way through the engine: where it stands in its prompt, where its keys and values are, what it drew.
+"""One request's way through the lean engine: where it stands in its prompt, and where its keys and values are.
 
 A context is, in token order: a pinned path of the prefix cache, own segments (the prompt's rest, outgrown slots), and
 the slot. While the prompt is filled in there is no slot and `filling` is the segment being written.
-
-Only the engine's thread touches a sequence, but for `future`, through which a client may cancel.
 """
 
 from __future__ import annotations
 
-import secrets
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-import torch
-
+from harness_adapters.engines.embedded.backend import Job
 from harness_adapters.engines.embedded.kv import KVShape, Segment, SlotPool, gather
-from harness_adapters.engines.embedded.lora import Adapter
 from harness_adapters.engines.embedded.prefix_cache import LONG, Match, Node, PrefixCache, path_of
-from harness_adapters.engines.embedded.requests import Answer, Generation
-from harness_adapters.engines.embedded.sampling import Draw
 
 
 @dataclass(slots=True, eq=False)
-class Sequence:
+class Sequence(Job):
     """See the module head. `key` names the prefix tree; `filled` counts positions of `filling` that are valid."""
 
-    request: Generation
-    adapter: Adapter | None
-    key: int
-    future: Future[Answer]
     node: Node | None = None
     referred: int = 0
     own: list[Segment] = field(default_factory=list)
@@ -36,21 +24,6 @@ class Sequence:
     filled: int = 0
     slot: int = -1
     slot_length: int = 0
-    cached: int = 0
-    tokens: list[int] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)
-    prompt_logprobs: list[float | None] = field(default_factory=list)
-    draw: Draw = field(init=False)
-
-    def __post_init__(self) -> None:
-        generator = torch.Generator()
-        seed = self.request.seed
-        generator.manual_seed(secrets.randbits(62) if seed is None else seed)
-        self.draw = Draw(self.request.temperature, self.request.top_p, generator)
-
-    @property
-    def cancelled(self) -> bool:
-        return self.future.cancelled()
 
     @property
     def past(self) -> tuple[Segment, ...]:
@@ -111,16 +84,6 @@ class Sequence:
             self.slot = -1
         cache.release(self.node)
         self.node, self.own, self.filling = None, [], None
-
-    def answer(self, finish_reason: str) -> Answer:
-        asked = self.request.prompt_logprobs
-        return Answer(
-            token_ids=tuple(self.tokens),
-            logprobs=tuple(self.logprobs),
-            finish_reason=finish_reason,
-            prompt_logprobs=tuple(self.prompt_logprobs) if asked else None,
-            cached_tokens=self.cached,
-        )
 
     def _computed(self, start: int, stop: int) -> Segment:
         return gather(self.own, start - self.referred, stop - self.referred)

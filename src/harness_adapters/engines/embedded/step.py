@@ -1,7 +1,9 @@
-"""One step of the engine: lay out rows for the running sequences, compute them, draw a token where one is due.
+"""One step of the engine: the next token of every decoding sequence, then a share of prompt tokens for the others.
 
 Invariant: computing changes nothing of a sequence but its cache rows and its random generator; the batcher books the
 results.
+
+Asymmetry: decoding goes through `Decoder`, one compiled call for all rows; prompts go through `LlamaModel.forward`.
 """
 
 from __future__ import annotations
@@ -11,7 +13,9 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from harness_adapters.engines.embedded.attention import DecodeRow, PrefillRows, StepAttention
+from harness_adapters.engines.embedded.attention import PrefillRows, PromptAttention
+from harness_adapters.engines.embedded.backend import StepResult
+from harness_adapters.engines.embedded.decoder import Decoder
 from harness_adapters.engines.embedded.kv import SlotPool
 from harness_adapters.engines.embedded.lora import Adapter
 from harness_adapters.engines.embedded.model import AdapterRows, LlamaModel
@@ -26,23 +30,12 @@ LOGIT_ROWS = 64
 
 
 @dataclass(slots=True)
-class StepResult:
-    """What a sequence got from a step: `filled` prompt tokens with their scores, and a token with its log-prob."""
-
-    sequence: Sequence
-    filled: int = 0
-    scores: list[float | None] = field(default_factory=list)
-    drawn: tuple[int, float] | None = None
-
-
-@dataclass(slots=True)
 class _Rows:
-    """The packed rows of some sequences; `sampled` maps a result to the row whose hidden state its draw needs."""
+    """Packed prompt rows of some sequences; `sampled` maps a result to the row whose hidden state its draw needs."""
 
     tokens: list[int] = field(default_factory=list)
     positions: list[int] = field(default_factory=list)
-    decodes: list[DecodeRow] = field(default_factory=list)
-    prefills: list[PrefillRows] = field(default_factory=list)
+    prompts: list[PrefillRows] = field(default_factory=list)
     adapters: list[AdapterRows] = field(default_factory=list)
     results: list[StepResult] = field(default_factory=list)
     sampled: list[tuple[StepResult, int]] = field(default_factory=list)
@@ -55,20 +48,11 @@ class _Rows:
         result = StepResult(sequence, filled=count)
         self.tokens += prompt[first : first + count]
         self.positions += range(first, first + count)
-        self.prefills.append(PrefillRows(row, row + count, sequence.past, sequence.filling, sequence.filled))
+        self.prompts.append(PrefillRows(row, row + count, sequence.past, sequence.filling, sequence.filled))
         if sequence.request.prompt_logprobs:
             self.scored.append((result, first, row))
         if first + count == len(prompt):
             self.sampled.append((result, row + count - 1))
-        self._close(result, sequence.adapter, row)
-
-    def add_decode(self, sequence: Sequence) -> None:
-        """The last drawn token of a sequence whose prompt is whole."""
-        row, result = len(self.tokens), StepResult(sequence)
-        self.tokens.append(sequence.tokens[-1])
-        self.positions.append(sequence.position)
-        self.decodes.append(DecodeRow(row, sequence.past, sequence.slot, sequence.slot_length))
-        self.sampled.append((result, row))
         self._close(result, sequence.adapter, row)
 
     def _close(self, result: StepResult, adapter: Adapter | None, start: int) -> None:
@@ -86,33 +70,30 @@ class Stepper:
 
     def __init__(self, model: LlamaModel, pool: SlotPool) -> None:
         self._model = model
-        self._pool = pool
+        self._decoder = Decoder(model, pool)
 
     def step(self, running: Ordered[Sequence]) -> list[StepResult]:
         """Compute one step. A sequence whose prompt got no share of this step's tokens gets no result."""
-        rows = self._lay_out(running)
-        attention = StepAttention(self._pool, rows.decodes, rows.prefills)
-        hidden = self._model.forward(rows.tokens, rows.positions, rows.adapters, attention)
+        decoding = [sequence for sequence in running if sequence.filling is None]
+        filling = [sequence for sequence in running if sequence.filling is not None]
+        results = self._decode(decoding) if decoding else []
+        return results + (self._fill(filling) if filling else [])
+
+    def _decode(self, decoding: Ordered[Sequence]) -> list[StepResult]:
+        drawn = self._decoder.step(decoding)
+        return [StepResult(sequence, drawn=token) for sequence, token in zip(decoding, drawn, strict=True)]
+
+    def _fill(self, filling: Ordered[Sequence]) -> list[StepResult]:
+        rows = _lay_out(filling)
+        hidden = self._model.forward(rows.tokens, rows.positions, rows.adapters, PromptAttention(rows.prompts))
         for result, first, row in rows.scored:
-            result.scores = self._score(result.sequence, first, hidden[row : row + result.filled])
+            result.scores = self._score(result.job, first, hidden[row : row + result.filled])
         if rows.sampled:
             logits = self._model.logits(hidden[[row for _, row in rows.sampled]])
-            drawn = sample(logits, [result.sequence.draw for result, _ in rows.sampled])
+            drawn = sample(logits, [result.job.draw for result, _ in rows.sampled])
             for (result, _), token in zip(rows.sampled, drawn, strict=True):
                 result.drawn = token
         return rows.results
-
-    def _lay_out(self, running: Ordered[Sequence]) -> _Rows:
-        """Rows in order of adapter, so that each adapter's rows are one block."""
-        prompt_tokens = _prompt_shares(running)
-        rows = _Rows()
-        for sequence in sorted(running, key=lambda sequence: sequence.key):
-            if sequence.filling is None:
-                sequence.room_in_slot(self._pool)
-                rows.add_decode(sequence)
-            elif prompt_tokens[sequence]:
-                rows.add_prompt(sequence, prompt_tokens[sequence])
-        return rows
 
     def _score(self, sequence: Sequence, first: int, hidden: Tensor) -> list[float | None]:
         """Log-probs of the prompt tokens that follow the chunk's rows; the first prompt token has none."""
@@ -124,11 +105,25 @@ class Stepper:
         return scores
 
 
-def _prompt_shares(running: Ordered[Sequence]) -> dict[Sequence, int]:
-    """How many prompt tokens each sequence fills in this step: first come, first served."""
-    budget = PREFILL_CHUNK
-    shares: dict[Sequence, int] = {}
-    for sequence in running:
-        shares[sequence] = min(sequence.prompt_left, budget)
-        budget -= shares[sequence]
+def _lay_out(filling: Ordered[Sequence]) -> _Rows:
+    """Rows in order of adapter, so that each adapter's rows are one block."""
+    shares = prompt_shares([sequence.prompt_left for sequence in filling], PREFILL_CHUNK)
+    rows = _Rows()
+    for sequence, share in sorted(zip(filling, shares, strict=True), key=lambda pair: pair[0].key):
+        if share:
+            rows.add_prompt(sequence, share)
+    return rows
+
+
+def prompt_shares(left: Ordered[int], budget: int) -> list[int]:
+    """How many of `budget` prompt tokens each sequence gets that has `left` to fill in.
+
+    Fair: those with least left are served first and whole where an equal share suffices, so a short prompt never waits
+    for a long one to end, and what they leave over goes to the others.
+    """
+    shares = [0] * len(left)
+    waiting = sorted(range(len(left)), key=lambda index: left[index])
+    for served, index in enumerate(waiting):
+        shares[index] = min(left[index], -(-budget // (len(waiting) - served)))
+        budget -= shares[index]
     return shares
