@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -197,3 +198,19 @@ def test_training_in_place_does_not_reach_what_is_served(base: Path, whole: Path
     after = complete(engine, "base", ask)
     engine.stop()
     assert before.prompt_logprobs == after.prompt_logprobs
+
+
+def test_there_is_one_copy_of_the_weights(base: Path) -> None:
+    """Turn the module's output head to nothing: every token is as probable as any other, prompt and answer alike."""
+    from engines_embedded_samples import VOCABULARY, complete, tokens
+
+    from harness_adapters.engines.embedded import Generation
+
+    engine = EmbeddedEngine(base, max_batch=1, prefix_cache_mb=0)
+    with torch.no_grad():
+        engine.model.lm_head.weight.zero_()
+    engine.start()
+    answer = complete(engine, "base", Generation(tokens(1, 20), 5, seed=1, prompt_logprobs=True))
+    engine.stop()
+    assert answer.prompt_logprobs is not None
+    assert (*answer.prompt_logprobs[1:], *answer.logprobs) == pytest.approx([-math.log(VOCABULARY)] * 24)
