@@ -78,6 +78,8 @@ class ProducerConfig(_Section):
 class TrainerConfig(_Section):
     """GRPO with a clipped ratio and a dual clip for negative advantages.
 
+    The learning rate rises over the first `warmup_steps` steps, since Adam's first steps move every weight alike,
+    whatever its gradient is worth, and falls in a line to `final_fraction` of itself at the last step.
     `detach_prefix` stops the gradient at the keys and values of the prompt that all rows share: about 1.4 times as fast
     on a CPU, an approximation (`docs/architecture.md` gives its measured angle to the exact gradient).
     `keep_per_group` trains only that many best and worst rollouts of a group (0: all); their advantages no longer sum
@@ -86,6 +88,8 @@ class TrainerConfig(_Section):
 
     steps: int = Field(200, ge=0)
     learning_rate: float = Field(1e-5, gt=0)
+    warmup_steps: int = Field(0, ge=0)
+    final_fraction: float = Field(1.0, gt=0, le=1)
     clip_low: float = Field(0.2, gt=0)
     clip_high: float = Field(0.2, gt=0)
     dual_clip: float = Field(3.0, gt=1)

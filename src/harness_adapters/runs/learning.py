@@ -34,6 +34,7 @@ from harness_adapters.runs.stack import Stack
 from harness_adapters.runs.stages import guard_policy, supervised_sessions
 from harness_adapters.storage import write_atomic
 from harness_adapters.tasks.format import Task
+from harness_adapters.training.schedule import policy_learning_rate
 
 if TYPE_CHECKING:
     from harness_adapters.training.trainer import Trainer
@@ -142,7 +143,8 @@ class Learner:
         metrics = None
         if rows:
             progress.advance(f"step {step}/{self.config.trainer.steps}: training on {len(rows)} sessions", units=0)
-            metrics = await self._exclusively(lambda: self.trainer.policy_step(rows))
+            rate = policy_learning_rate(self.config.trainer, step)
+            metrics = await self._exclusively(lambda: self.trainer.policy_step(rows, rate))
             await self._exclusively(give_memory_back)
         self.state.update(grpo_steps=step, cursor=sampler.cursor)
         self.run.events.append(

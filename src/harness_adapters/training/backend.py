@@ -61,7 +61,9 @@ class TrainingBackend(Protocol):
     ) -> StepMetrics:
         """One step on the mean negative log-prob of the trained tokens at temperature 1; advantages are ignored."""
 
-    def policy_step(self, rows: Sequence[TrainRow], *, progress: Progress | None = None) -> StepMetrics:
+    def policy_step(
+        self, rows: Sequence[TrainRow], learning_rate: float | None = None, *, progress: Progress | None = None
+    ) -> StepMetrics:
         """One GRPO step; `TrainRow.logprobs` are the sampler's, at the sampling temperature."""
 
     def reset_optimizer(self) -> None:

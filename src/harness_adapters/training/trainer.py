@@ -87,9 +87,15 @@ class Trainer:
         """One step on the mean negative log-prob of the trained tokens at temperature 1; advantages are ignored."""
         return self._take_step(rows, _supervised, learning_rate, 1.0, progress)
 
-    def policy_step(self, rows: Sequence[TrainRow], *, progress: Progress | None = None) -> StepMetrics:
-        """One GRPO step at the sampling temperature; `TrainRow.logprobs` are the sampler's."""
-        return self._take_step(rows, self._policy, self.config.learning_rate, self.temperature, progress)
+    def policy_step(
+        self, rows: Sequence[TrainRow], learning_rate: float | None = None, *, progress: Progress | None = None
+    ) -> StepMetrics:
+        """One GRPO step at the sampling temperature; `TrainRow.logprobs` are the sampler's.
+
+        `learning_rate` is the configured one by default, without warm-up and decay.
+        """
+        rate = self.config.learning_rate if learning_rate is None else learning_rate
+        return self._take_step(rows, self._policy, rate, self.temperature, progress)
 
     def reset_optimizer(self) -> None:
         """Forget the moments: the next objective starts without the momentum and the scale of the last one."""
