@@ -1,5 +1,7 @@
-"""Attention of a step's prompt rows: per sequence, fused attention over the concatenated context with a causal mask
-inside the chunk, in pieces that the engine's thread and its helpers share. Decoding attends in `decoding`.
+"""Attention of a step's prompt rows: per sequence, fused attention over the concatenated context with a causal mask,
+in pieces that the engine's thread and its helpers share. Decoding attends in `decoding`.
+
+Invariant: what a row attends to has the same bits however its prompt is cut into chunks and cached parts.
 """
 
 from __future__ import annotations
@@ -15,8 +17,8 @@ from torch import Tensor
 from harness_adapters.engines.embedded.blas import share
 from harness_adapters.engines.embedded.kv import Segment
 
-PIECE_ROWS = 64
-"""Prompt rows attended to in one piece of work."""
+TILE = 64
+"""Positions attended from in one piece of work, counted from the beginning of the context."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,8 @@ class PromptAttention:
 
         Returns the attention output `[rows, heads * head_dim]`.
         """
-        out = torch.empty_like(q)
+        # Rows that only fill up a block get nought: what is there by chance may not even be finite.
+        out = torch.zeros_like(q)
         share([piece for prompt in self._prompts for piece in prompt.pieces(layer, q, k, v, out)])
         return out.flatten(1)
 
@@ -49,9 +52,8 @@ class PromptAttention:
 class _Prefill:
     def __init__(self, rows: PrefillRows) -> None:
         self._rows = rows
-        new = rows.stop - rows.start
         self._before = sum(part.length for part in rows.past) + rows.at
-        self._mask = torch.ones(new, self._before + new, dtype=torch.bool).tril(self._before)
+        self._after = self._before + rows.stop - rows.start
 
     def pieces(self, layer: int, q: Tensor, k: Tensor, v: Tensor, out: Tensor) -> Iterator[Callable[[], None]]:
         """Write this sequence's keys and values; the pieces write its rows of `out`, in any order."""
@@ -59,20 +61,37 @@ class _Prefill:
         end = rows.at + rows.stop - rows.start
         own.k[layer, :, rows.at : end] = k[rows.start : rows.stop].transpose(0, 1)
         own.v[layer, :, rows.at : end] = v[rows.start : rows.stop].transpose(0, 1)
-        keys = torch.cat([*(part.k[layer] for part in rows.past), own.k[layer, :, :end]], dim=1)
-        values = torch.cat([*(part.v[layer] for part in rows.past), own.v[layer, :, :end]], dim=1)
-        for first in range(0, rows.stop - rows.start, PIECE_ROWS):
-            yield functools.partial(self._attend, first, q, keys, values, out)
+        keys = self._context(layer, own.k[:, :, :end], [part.k for part in rows.past])
+        values = self._context(layer, own.v[:, :, :end], [part.v for part in rows.past])
+        for tile in range(self._before // TILE, -(-self._after // TILE)):
+            yield functools.partial(self._attend, tile * TILE, q, keys, values, out)
 
-    def _attend(self, first: int, q: Tensor, keys: Tensor, values: Tensor, out: Tensor) -> None:
-        start = self._rows.start + first
-        stop = min(start + PIECE_ROWS, self._rows.stop)
-        context = self._before + first + stop - start
+    def _context(self, layer: int, own: Tensor, past: Sequence[Tensor]) -> Tensor:
+        """Keys or values of the whole context, `[1, kv_heads, positions, head_dim]`, noughts up to a whole tile."""
+        parts = [*(part[layer] for part in past), own[layer]]
+        missing = -self._after % TILE
+        if missing:
+            parts.append(own.new_zeros(own.shape[1], missing, own.shape[3]))
+        return torch.cat(parts, dim=1).unsqueeze(0)
+
+    def _attend(self, tile: int, q: Tensor, keys: Tensor, values: Tensor, out: Tensor) -> None:
+        """Attend from a tile. One that is computed in part is filled up with rows of nought, so that the shapes, and
+        with them the order of every sum, follow from the tile's place in the context alone."""
+        first, last = max(tile, self._before), min(tile + TILE, self._after)
+        start = self._rows.start + first - self._before
+        query = q.new_zeros(1, q.shape[1], TILE, q.shape[2])
+        query[0, :, first - tile : last - tile] = q[start : start + last - first].transpose(0, 1)
         attended = F.scaled_dot_product_attention(
-            q[start:stop].transpose(0, 1).unsqueeze(0),
-            keys[:, :context].unsqueeze(0),
-            values[:, :context].unsqueeze(0),
-            attn_mask=self._mask[first : first + stop - start, :context],
+            query,
+            keys[:, :, : tile + TILE],
+            values[:, :, : tile + TILE],
+            attn_mask=_mask(tile),
             enable_gqa=True,
         )
-        out[start:stop] = attended[0].transpose(0, 1)
+        out[start : start + last - first] = attended[0, :, first - tile : last - tile].transpose(0, 1)
+
+
+@functools.lru_cache(maxsize=256)
+def _mask(tile: int) -> Tensor:
+    """Which positions a tile's rows see: themselves and what is before them."""
+    return torch.ones(TILE, tile + TILE, dtype=torch.bool).tril(tile)

@@ -5,7 +5,10 @@ a core, and an agent's process does all the time, every product waits for a thre
 a time. Here a piece of work is done by whoever comes to it first, so a helper that is held up holds up nobody by more
 than the piece it has begun. For the few rows of a decoding step see `kernels`.
 
-Invariant: which thread does a piece never changes the result.
+Invariants
+- Which thread does a piece never changes the result.
+- With a multiple of `WHOLE` rows, a row of a product depends on that row alone, to the last bit: BLAS gets products
+  that are neither narrow nor have columns left over, for which it has other loops.
 
 Asymmetry: the number of OpenBLAS threads and of helpers is one setting of the whole process; torch's is not touched.
 """
@@ -25,10 +28,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from harness_adapters.engines.embedded.kernels import project
+
 log = logging.getLogger(__name__)
 
 WORTH_SHARING = 1 << 22
 """Multiplications from which on a part of a product outweighs waking a helper (some 30 µs)."""
+
+WHOLE = 32
+"""Rows and columns of which BLAS's inner loops take whole numbers on every processor: cut and filled up to these, a
+product's row has the same bits in any company."""
 
 MOST_HELPERS = 3
 """More helpers than this wait for Python's lock more than they compute."""
@@ -46,13 +55,17 @@ def dense(x: Tensor, *weights: Tensor) -> Tensor:
     work = left.shape[0] * left.shape[1] * out.shape[1]
     # Two pieces a hand where that is cheap: a helper that comes late then takes one instead of none.
     pieces = 1 if work < WORTH_SHARING or hands == 1 else hands if work < 8 * WORTH_SHARING else 2 * hands
-    width = -(-out.shape[1] // pieces)
+    width = -(-out.shape[1] // (pieces * WHOLE)) * WHOLE
     errands, at = [], 0
     for weight in weights:
         right, columns = weight.numpy(), weight.shape[0]
-        for first in range(0, columns, width):
-            last = min(first + width, columns)
+        whole = columns // WHOLE * WHOLE if columns >= 2 * WHOLE else 0
+        for first in range(0, whole, width):
+            last = min(first + width, whole)
             errands.append(functools.partial(np.matmul, left, right[first:last].T, out=out[:, at + first : at + last]))
+        if whole < columns:
+            rest = (0, left.shape[0], whole, columns, out, at + whole, False)
+            errands.append(functools.partial(project, left, weight.data_ptr(), left.shape[1], *rest))
         at += columns
     if pieces == 1:
         for errand in errands:

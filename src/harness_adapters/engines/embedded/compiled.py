@@ -37,7 +37,8 @@ SOURCES = ("compiled.py", "decoding.py", "kernels.py", "sampling.py", "team.py")
 
 def _digest() -> str:
     folder = Path(__file__).parent
-    return hashlib.sha256(b"".join((folder / name).read_bytes() for name in SOURCES)).hexdigest()[:16]
+    content = b"".join((folder / name).read_bytes() for name in SOURCES)
+    return hashlib.sha256(str(folder).encode() + content).hexdigest()[:16]
 
 
 CACHE = cache_root() / "compiled" / _digest()

@@ -15,6 +15,8 @@ which finds the same weights by the addresses in `network`.
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,8 +27,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from harness_adapters.engines.embedded.blas import dense
+from harness_adapters.engines.embedded.blas import dense, share
 from harness_adapters.engines.embedded.decoding import Network, column_items
+from harness_adapters.engines.embedded.kernels import project
 from harness_adapters.engines.embedded.kv import KVShape
 from harness_adapters.errors import EngineError
 
@@ -45,6 +48,8 @@ ITEM_COLUMNS = (96, 32)
 """Columns of a layer's product that a thread claims at once, for few rows and for many: microseconds of work."""
 
 HEAD_COLUMNS = 256
+
+LOGIT_COLUMNS = 4096
 
 STATIC_ROPE = ("default", "linear", "llama3", "yarn")
 """Rotary variants whose frequencies do not depend on the length of the sequence."""
@@ -152,8 +157,17 @@ class LlamaModel:
         return self._rms(x, self._norm)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Next-token logits fp32 `[rows, vocabulary]` of hidden states `[rows, hidden]`."""
-        return dense(hidden, self._head)
+        """Next-token logits fp32 `[rows, vocabulary]` of hidden states `[rows, hidden]`, few rows."""
+        x, out = hidden.numpy(), np.empty((hidden.shape[0], self.vocabulary), dtype=np.float32)
+        share(
+            [
+                functools.partial(
+                    project, x, self._head.data_ptr(), self.hidden, 0, len(x), first, last, out, first, False
+                )
+                for first, last in itertools.pairwise([*range(0, self.vocabulary, LOGIT_COLUMNS), self.vocabulary])
+            ]
+        )
+        return torch.from_numpy(out)
 
     def rotary(self, positions: Sequence[int]) -> tuple[Tensor, Tensor]:
         """Cosines and sines of positions, each fp32 `[rows, head_dim / 2]`."""

@@ -8,6 +8,7 @@ Asymmetry: decoding goes through `Decoder`, one compiled call for all rows; prom
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence as Ordered
 from dataclasses import dataclass, field
 
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from harness_adapters.engines.embedded.attention import PrefillRows, PromptAttention
 from harness_adapters.engines.embedded.backend import StepResult
+from harness_adapters.engines.embedded.blas import WHOLE
 from harness_adapters.engines.embedded.decoder import Decoder
 from harness_adapters.engines.embedded.kv import SlotPool
 from harness_adapters.engines.embedded.lora import Adapter
@@ -53,16 +55,15 @@ class _Rows:
             self.scored.append((result, first, row))
         if first + count == len(prompt):
             self.sampled.append((result, row + count - 1))
-        self._close(result, sequence.adapter, row)
-
-    def _close(self, result: StepResult, adapter: Adapter | None, start: int) -> None:
         self.results.append(result)
-        if adapter is None:
-            return
-        last = self.adapters[-1] if self.adapters else None
-        if last is not None and last.delta is adapter and last.stop == start:
-            start = self.adapters.pop().start
-        self.adapters.append(AdapterRows(start, len(self.tokens), adapter))
+
+    def end_run(self, adapter: Adapter | None, start: int) -> None:
+        """Fill up the rows of one adapter, which begin at `start`, so that products of them are of whole blocks."""
+        missing = -len(self.tokens) % WHOLE
+        self.tokens += [0] * missing
+        self.positions += [0] * missing
+        if adapter is not None:
+            self.adapters.append(AdapterRows(start, len(self.tokens), adapter))
 
 
 class Stepper:
@@ -106,12 +107,15 @@ class Stepper:
 
 
 def _lay_out(filling: Ordered[Sequence]) -> _Rows:
-    """Rows in order of adapter, so that each adapter's rows are one block."""
+    """Rows in order of adapter, so that each adapter's rows are one run."""
     shares = prompt_shares([sequence.prompt_left for sequence in filling], PREFILL_CHUNK)
+    served = sorted((pair for pair in zip(filling, shares, strict=True) if pair[1]), key=lambda pair: pair[0].key)
     rows = _Rows()
-    for sequence, share in sorted(zip(filling, shares, strict=True), key=lambda pair: pair[0].key):
-        if share:
+    for adapter, group in itertools.groupby(served, key=lambda pair: pair[0].adapter):
+        start = len(rows.tokens)
+        for sequence, share in group:
             rows.add_prompt(sequence, share)
+        rows.end_run(adapter, start)
     return rows
 
 
