@@ -12,7 +12,7 @@ from harness_adapters.evaluation.compare import CallsComparison, Comparison, Pai
 from harness_adapters.evaluation.statistics import Interval, PairedEffect
 
 _POLICY_NAMES = {"base": "the base model", "warm": "the warm start", "final": "the adapter"}
-_SPLIT_NAMES = {"heldout": "held-out tasks", "unseen": "tasks of unseen families"}
+_SPLIT_NAMES = {"heldout": "held-out tasks", "unseen": "tasks of unseen families", "dev": "development tasks"}
 _MINUS = "−"
 
 

@@ -116,7 +116,7 @@ def _gaps(run_dir: Path, plans: set[_Plan]) -> list[str]:
     labels, tasks, attempts = (len(set(column)) for column in zip(*plans, strict=True))
     planned = _planned_sessions(run_dir / ".done" / "evaluate")
     if planned is None:
-        folders = (run_dir / "tasks" / split for split in ("heldout", "unseen"))
+        folders = (run_dir / "tasks" / split for split in ("heldout", "unseen", "dev"))
         known = sum(entry.is_dir() for folder in folders if folder.is_dir() for entry in folder.iterdir())
         total = labels * max(tasks, known) * attempts
         return [f"evaluation is not finished: {len(plans)} of {'' if known else 'at least '}{total} sessions"]

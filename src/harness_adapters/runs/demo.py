@@ -96,8 +96,9 @@ def _absolute(path: str) -> str:
 
 async def _run(run: RunDirectory) -> None:
     from harness_adapters.runs.learning import Learner, adapter_copy
+    from harness_adapters.runs.pools import task_pools
     from harness_adapters.runs.results import print_results
-    from harness_adapters.runs.stages import evaluate, record_oracles, task_pools
+    from harness_adapters.runs.stages import evaluate, record_oracles
 
     config = run.config
     check_choices(config)
@@ -129,7 +130,7 @@ async def _run(run: RunDirectory) -> None:
 
 def _plan(config: RunConfig) -> list[tuple[str, float]]:
     sessions = config.producer.groups_per_step * config.producer.group_size
-    evaluated = 3 * (config.tasks.heldout + config.tasks.unseen) * config.evaluation.attempts
+    evaluated = 3 * sum(config.tasks.judged.values()) * config.evaluation.attempts
     return [
         ("record oracle sessions", SECONDS["record"] * config.warm_start.steps * config.warm_start.sessions_per_step),
         ("warm start", SECONDS["warm"] * config.warm_start.steps),

@@ -1,7 +1,7 @@
 """One run's folder: what lies where, and that only one process writes it.
 
     config.resolved.toml   events.jsonl   blocked.jsonl
-    tasks/{train,heldout,unseen}/<id>/    Harbor directories, when the run made its own
+    tasks/{train,heldout,unseen,dev}/<id>/    Harbor directories, when the run made its own
     oracle/<id>.json                      recorded oracle sessions (the warm start's data)
     rollouts/<id>.json                    every training rollout: calls with ids and log-probs, verdicts, reward
     adapters/v<N>/                        immutable PEFT folders; v<N>.canary.json beside them
