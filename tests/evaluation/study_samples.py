@@ -62,7 +62,7 @@ def solved(count: int, of: int, calls: int = 2, *, shift: int = 0) -> list[tuple
 
 
 def write_study(folder: Path, runs: Mapping[int, Sequence[Rollout]], *, test_set: str = DIGEST) -> Path:
-    """A study directory whose runs hold these evaluation rollouts and are finished."""
+    """A study directory whose runs hold these evaluation rollouts and, where there are any, are finished."""
     config = load_config(preset="tiny-cpu", overrides=[f"frozen.test_set={test_set}"] if test_set else [])
     folder.mkdir(parents=True)
     shared = config.model_dump(exclude_none=True, exclude={"seed"})
@@ -70,12 +70,13 @@ def write_study(folder: Path, runs: Mapping[int, Sequence[Rollout]], *, test_set
     for seed, rollouts in runs.items():
         run = folder / f"mine-s{seed}-20261201-000000"
         (run / "eval").mkdir(parents=True)
-        (run / ".done").mkdir()
         (run / "config.resolved.toml").write_text(to_toml(config.model_copy(update={"seed": seed})))
         for rollout in rollouts:
             (run / "eval" / f"{rollout.id}.json").write_text(json.dumps(rollout.to_json()))
-        plans = {(r.tags["policy_label"], r.task, r.tags.get("attempt", "0")) for r in rollouts}
-        (run / ".done" / "evaluate").write_text(json.dumps({"sessions": len(plans)}))
+        if rollouts:
+            plans = {(r.tags["policy_label"], r.task, r.tags.get("attempt", "0")) for r in rollouts}
+            (run / ".done").mkdir()
+            (run / ".done" / "evaluate").write_text(json.dumps({"sessions": len(plans)}))
     return folder
 
 

@@ -9,7 +9,7 @@ Invariant: what is read is what was written; a line that is not a session is ref
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,8 +65,8 @@ def write_export(path: Path, study: Study) -> int:
 
 def read_export(path: Path) -> Study:
     """The study in an exported file. Raises RunError, naming the line, for one that is not."""
-    lines = _lines(path)
-    number, head = next(lines, (1, None))
+    first, *others = _text(path).removesuffix("\n").split("\n")
+    head = _decoded(first)
     if not isinstance(head, dict) or head.get("study") != FORM or head.get("columns") != list(_COLUMNS):
         raise RunError(f"{path} is not an exported study of this form", "name the file that --export wrote")
     try:
@@ -80,8 +80,8 @@ def read_export(path: Path) -> Study:
         harness = str(head["harness"])
         about = {int(seed): (_count(run["planned"]), _count(run["tasks"])) for seed, run in head["runs"].items()}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise RunError(f"{path} line {number} is damaged: {' '.join(str(error).split())}", _RESTORE) from error
-    sessions = _sessions(path, lines, about)
+        raise RunError(f"{path} line 1 is damaged: {' '.join(str(error).split())}", _RESTORE) from error
+    sessions = _sessions(path, others, about)
     runs = {
         seed: RunEvaluation(tuple(sessions[seed]), harness, about[seed][0], about[seed][1] or 0)
         for seed in facts.seeds
@@ -107,11 +107,11 @@ def _row(seed: int, session: Evaluated) -> list[Any]:
     ]
 
 
-def _sessions(path: Path, lines: Iterator[tuple[int, Any]], seeds: Mapping[int, Any]) -> dict[int, list[Evaluated]]:
+def _sessions(path: Path, lines: Sequence[str], seeds: Mapping[int, Any]) -> dict[int, list[Evaluated]]:
     found: dict[int, list[Evaluated]] = {seed: [] for seed in seeds}
     counted: set[tuple[int, tuple[str, str, str]]] = set()
-    for number, line in lines:
-        seed, session = _session(path, number, line)
+    for number, line in enumerate(lines, 2):
+        seed, session = _session(path, number, _decoded(line))
         if seed not in found:
             raise RunError(f"{path} line {number} is of seed {seed}, which the first line does not name", _RESTORE)
         if session.counted and (seed, session.plan) in counted:
@@ -145,16 +145,19 @@ def _session(path: Path, number: int, line: Any) -> tuple[int, Evaluated]:
     return seed, session
 
 
-def _lines(path: Path) -> Iterator[tuple[int, Any]]:
+def _text(path: Path) -> str:
     try:
-        text = path.read_text(encoding="utf-8", errors="replace")
+        return path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         raise RunError(f"cannot read {path}: {error.strerror}", "check the path and its permissions") from error
-    for number, line in enumerate(text.removesuffix("\n").split("\n"), 1):
-        try:
-            yield number, json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise RunError(f"{path} line {number} is not JSON", _RESTORE) from error
+
+
+def _decoded(line: str) -> Any:
+    """The JSON value of a line, None for what is none."""
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _count(value: Any) -> int | None:

@@ -9,12 +9,23 @@ from __future__ import annotations
 
 import math
 
-from harness_adapters.evaluation.claim import calls, number, percent, points, policy_name, split_name
+from harness_adapters.evaluation.claim import (
+    MINUS,
+    calls,
+    count_tasks,
+    interval_text,
+    number,
+    percent,
+    points,
+    points_word,
+    policy_name,
+    split_name,
+)
 from harness_adapters.evaluation.pooling import PooledCalls, PooledEffect, PooledPair, PooledSplit
-from harness_adapters.evaluation.statistics import Interval
 from harness_adapters.evaluation.study import StudyComparison
 
 _PLURALS = {"warm": "the warm starts", "final": "the adapters"}
+_DISAGREE = ", since not every run shows it,"
 NOTHING_YET = "The study is not whole, so nothing is claimed of it"
 
 
@@ -34,12 +45,12 @@ def run_values(effect: PooledEffect, digits: int, scale: float = 1.0) -> str:
 
 def further_points(effect: PooledEffect) -> str:
     """The interval about further runs in points as text: `"−37 to 43"`."""
-    return _ends(effect.further, 100.0, 0)
+    return "" if effect.further is None else interval_text(effect.further, 100.0, 0)
 
 
 def further_calls(effect: PooledEffect) -> str:
     """The interval about further runs in calls a task as text."""
-    return _ends(effect.further, 1.0, 1)
+    return "" if effect.further is None else interval_text(effect.further, 1.0, 1)
 
 
 def _pair_sentence(pair: PooledPair, split: str, confidence: float) -> str:
@@ -60,14 +71,14 @@ def _pair_sentence(pair: PooledPair, split: str, confidence: float) -> str:
 def _solved_clause(pair: PooledPair, confidence: float) -> str:
     effect = pair.solved
     difference, interval = points(effect.adapters)
-    shown = f"{difference} points ({percent(confidence)} interval {interval}, {_count(pair.tasks)}"
-    runs = f"{_runs(effect, 0, 100.0)}{_further(further_points(effect))}"
+    shown = f"{points_word(difference)} ({percent(confidence)} interval {interval}, {count_tasks(pair.tasks)}"
+    shown += f"{_runs(effect, 0, 100.0)}{_further(further_points(effect))}"
     if effect.claimed:
-        return f"{'more' if effect.adapters.difference > 0 else 'fewer'} are solved, {shown}{runs})"
+        return f"{'more' if effect.adapters.difference > 0 else 'fewer'} are solved, {shown})"
+    reason = _DISAGREE if effect.adapters.significant else ","
     if pair.solved_by_any == 0:
-        return f"no run solved any of the {_count(pair.tasks)}, so no difference can be claimed"
-    why = ", since the runs disagree" if effect.adapters.significant else ""
-    return f"no difference in solved share can be claimed{why}, {shown}{runs}; {_detectable(pair)})"
+        reason = ", since no run solved any task,"
+    return f"no difference in solved share can be claimed{reason} {shown}; {_detectable(pair)})"
 
 
 def _calls_clause(compared: PooledCalls, confidence: float) -> str:
@@ -75,16 +86,16 @@ def _calls_clause(compared: PooledCalls, confidence: float) -> str:
     if compared.tasks == 0:
         return "no task was solved by both in one run, so tool calls cannot be compared"
     if 0.5 ** (compared.tasks - 1) > 1 - confidence:
-        return f"with only {_count(compared.tasks)} solved by both, no difference in tool calls can be claimed"
+        return f"with only {count_tasks(compared.tasks)} solved by both, no difference in tool calls can be claimed"
     difference, interval = calls(effect.adapters)
     runs = f"{_runs(effect, 1)}{_further(further_calls(effect))}"
     if effect.claimed:
         direction = "more" if effect.adapters.difference > 0 else "fewer"
-        amount = difference.lstrip("+−")
-        return f"{amount} {direction} tool calls on the {_count(compared.tasks)} both solved ({interval}{runs})"
-    why = ", since the runs disagree" if effect.adapters.significant else ""
+        amount = difference.lstrip("+" + MINUS)
+        return f"{amount} {direction} tool calls on the {count_tasks(compared.tasks)} both solved ({interval}{runs})"
+    reason = _DISAGREE if effect.adapters.significant else ""
     return (
-        f"no difference in tool calls can be claimed{why} on the {_count(compared.tasks)} both solved "
+        f"no difference in tool calls can be claimed{reason} on the {count_tasks(compared.tasks)} both solved "
         f"({difference}, {interval}{runs})"
     )
 
@@ -99,19 +110,9 @@ def _further(interval: str) -> str:
 
 def _detectable(pair: PooledPair) -> str:
     if pair.detectable is None:
-        return f"{_count(pair.tasks)} could not have shown any difference"
-    return f"smallest effect this study could have shown: {math.ceil(100 * pair.detectable)} points"
+        return f"{count_tasks(pair.tasks)} could not have shown any difference"
+    return f"smallest effect this study could have shown: {points_word(str(math.ceil(100 * pair.detectable)))}"
 
 
 def _name(label: str, many: bool) -> str:
     return _PLURALS.get(label, policy_name(label)) if many else policy_name(label)
-
-
-def _count(tasks: int) -> str:
-    return f"{tasks} task" if tasks == 1 else f"{tasks} tasks"
-
-
-def _ends(interval: Interval | None, scale: float, digits: int) -> str:
-    if interval is None:
-        return ""
-    return f"{number(interval.low * scale, digits)} to {number(interval.high * scale, digits)}"

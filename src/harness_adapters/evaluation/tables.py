@@ -192,9 +192,9 @@ def text_table(table: Table) -> str:
 
 def markdown_table(table: Table) -> str:
     """One table in Markdown, without a final line feed."""
-    rows = [[markdown_text(cell) for cell in row] for row in table.rows]
+    head, *rows = [[markdown_text(cell) for cell in row] for row in (table.columns, *table.rows)]
     alignment = ["---", *["---:"] * (len(table.columns) - 1)]
-    lines = [f"| {' | '.join(row)} |" for row in (table.columns, alignment, *rows)]
+    lines = [f"| {' | '.join(row)} |" for row in (head, alignment, *rows)]
     notes = [f"\n{markdown_text(note)}" for note in table.notes]
     return "\n".join([f"### {markdown_text(table.title)}\n", *lines, *notes])
 
