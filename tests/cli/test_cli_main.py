@@ -16,7 +16,7 @@ import pytest
 from harness_adapters.cli.main import main
 from harness_adapters.records import Outcome, Rollout
 
-COMMANDS = ("demo", "train", "eval", "serve", "tasks", "doctor")
+COMMANDS = ("demo", "train", "study", "eval", "serve", "tasks", "doctor")
 
 
 def run(*args: str, cwd: Path | None = None, **env: str) -> subprocess.CompletedProcess[str]:
@@ -104,7 +104,8 @@ def test_the_largest_seed_and_no_tasks_of_a_split_are_taken(tmp_path: Path) -> N
 
 
 def test_a_name_that_is_too_long_is_one_line(tmp_path: Path) -> None:
-    for command in (("tasks", "first-steps", "x" * 300), ("eval", "--from", "x" * 300), ("serve", "x" * 300)):
+    commands = [("eval", "--from"), ("study", "--from"), ("study", "--resume"), ("study",), ("serve",)]
+    for command in (("tasks", "first-steps", "x" * 300), *((*words, "x" * 300) for words in commands)):
         result = run(*command, cwd=tmp_path)
         assert result.returncode == 1
         assert len(result.stderr.splitlines()) <= 2, result.stderr

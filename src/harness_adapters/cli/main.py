@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from harness_adapters import __version__
+from harness_adapters.cli import study
 
 RUNS = Path("runs")
 _LARGEST = 2**63 - 1
@@ -101,7 +102,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for add in (_add_demo, _add_train, _add_eval, _add_serve, _add_tasks, _add_doctor):
+    for add in (_add_demo, _add_train, study.add_parser, _add_eval, _add_serve, _add_tasks, _add_doctor):
         add(commands)
     return parser
 

@@ -103,13 +103,14 @@ def bubblewrap(spec: SandboxSpec) -> Sandbox:
     return open_sandbox("bubblewrap", spec)
 
 
-def check_disk(folder: Path) -> None:
-    """Raise InfraError where the disk that `folder` is (or will be) on is too full for a run."""
+def check_disk(folder: Path, runs: int = 1) -> None:
+    """Raise InfraError where the disk that `folder` is (or will be) on is too full for so many runs."""
     there = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.is_dir())
     free = shutil.disk_usage(there).free
-    if free < NEEDED_BYTES:
+    if free < runs * NEEDED_BYTES:
         raise InfraError(
-            f"only {free >> 20} MB are free under {folder}", f"a run needs {NEEDED_BYTES >> 20} MB; free some space"
+            f"only {free >> 20} MB are free under {folder}",
+            f"{'a run needs' if runs == 1 else f'{runs} runs need'} {runs * NEEDED_BYTES >> 20} MB; free some space",
         )
 
 
