@@ -63,6 +63,14 @@ def test_an_override_is_read_as_toml_or_else_as_text(override: str, key: str, va
     assert type(found) is type(value)
 
 
+def test_a_run_judges_on_the_test_set_or_on_development_tasks_and_never_on_both() -> None:
+    usual = load_config(overrides=["tasks.heldout=7", "tasks.unseen=3"]).tasks
+    assert usual.judged == {"heldout": 7, "unseen": 3}
+    assert usual.evaluation_seed is None
+    tuning = load_config(overrides=["tasks.evaluate_on=dev", "tasks.dev=5", "tasks.evaluation_seed=9"]).tasks
+    assert (tuning.judged, tuning.evaluation_seed) == ({"dev": 5}, 9)
+
+
 @pytest.mark.parametrize(
     ("override", "nearest"),
     [
@@ -91,6 +99,10 @@ def test_an_unknown_key_names_the_nearest_known_one(override: str, nearest: str)
         ("sampling.temperature=nan", "sampling.temperature"),
         ("sampling.temperature=inf", "sampling.temperature"),
         ("evaluation.confidence=1.0", "evaluation.confidence"),
+        ("tasks.evaluate_on=test", "tasks.evaluate_on"),
+        ("tasks.evaluation_seed=-1", "tasks.evaluation_seed"),
+        ("frozen.test_set=abc", "frozen.test_set"),
+        ("frozen.test_set=sha256:12", "frozen.test_set"),
         ("name=Has Spaces", "name"),
         ("name=../up", "name"),
         ("name=[1]", "name"),
@@ -165,6 +177,7 @@ text = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
     rate=positive,
     detach=st.booleans(),
     confidence=st.floats(0.5, 1, exclude_min=True, exclude_max=True),
+    evaluation_seed=st.none() | st.integers(0, 2**31 - 1),
 )
 def test_any_configuration_written_as_toml_reads_back_equal(
     tmp_path_factory: pytest.TempPathFactory,
@@ -176,6 +189,7 @@ def test_any_configuration_written_as_toml_reads_back_equal(
     rate: float,
     detach: bool,
     confidence: float,
+    evaluation_seed: int | None,
 ) -> None:
     data = {
         "seed": seed,
@@ -184,6 +198,7 @@ def test_any_configuration_written_as_toml_reads_back_equal(
         "sampling": {"temperature": temperature, "top_p": top_p},
         "trainer": {"learning_rate": rate, "detach_prefix": detach},
         "evaluation": {"confidence": confidence},
+        "tasks": {"evaluation_seed": evaluation_seed},
     }
     config = validate(RunConfig, data, "configuration")
     file = tmp_path_factory.mktemp("config") / "config.resolved.toml"

@@ -14,7 +14,7 @@ import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -118,12 +118,32 @@ class WarmStartConfig(_Section):
 
 
 class TasksConfig(_Section):
-    """`source` is `first-steps` (made at the start of the run) or a folder of Harbor task directories."""
+    """`source` is `first-steps` (made at the start of the run) or a folder of Harbor task directories.
+
+    Policies are judged at the end on the test set, `heldout` and `unseen`; with `evaluate_on = "dev"`, for tuning, on
+    `dev` tasks, and the test set is not even made. `evaluation_seed` draws the tasks they are judged on, so that runs
+    of several seeds share them; where it is not set the run's own seed does.
+    """
 
     source: str = "first-steps"
     train: int = Field(96, ge=1)
     heldout: int = Field(40, ge=1)
     unseen: int = Field(12, ge=0)
+    dev: int = Field(40, ge=1)
+    evaluate_on: Literal["heldout", "dev"] = "heldout"
+    evaluation_seed: int | None = Field(None, ge=0, le=2**31 - 1)
+
+    @property
+    def judged(self) -> dict[str, int]:
+        """The splits that policies are judged on, and how many first-steps tasks of each are made."""
+        return {"dev": self.dev} if self.evaluate_on == "dev" else {"heldout": self.heldout, "unseen": self.unseen}
+
+
+class FrozenConfig(_Section):
+    """What a commit has fixed before the run. `test_set` is the digest that `study --dry-run` prints; a run whose
+    held-out and unseen tasks have another one does not start. Empty: not fixed."""
+
+    test_set: str = Field("", pattern=r"^(sha256:[0-9a-f]{64})?$")
 
 
 class EvalConfig(_Section):
@@ -159,6 +179,7 @@ class RunConfig(_Section):
     tasks: TasksConfig = TasksConfig()
     evaluation: EvalConfig = EvalConfig()
     engine: EngineConfig = EngineConfig()
+    frozen: FrozenConfig = FrozenConfig()
 
 
 def load_config(
@@ -198,9 +219,14 @@ def validate(model: type[M], data: Mapping[str, Any], what: str) -> M:
 
 def to_toml(config: RunConfig) -> str:
     """The resolved configuration as TOML that `load_config` reads back equal."""
+    return toml_text(config.model_dump(exclude_none=True))
+
+
+def toml_text(data: Mapping[str, Any]) -> str:
+    """TOML of plain values and of tables that hold nothing but plain values."""
     lines: list[str] = []
     tables: list[tuple[str, Mapping[str, Any]]] = []
-    for key, value in config.model_dump().items():
+    for key, value in data.items():
         if isinstance(value, Mapping):
             tables.append((key, value))
         else:
@@ -211,7 +237,7 @@ def to_toml(config: RunConfig) -> str:
 
 
 def _toml_value(value: Any) -> str:
-    """JSON's form of a scalar, which TOML shares but for escaped surrogates and a bare DEL."""
+    """JSON's form of a scalar or a list of them, which TOML shares but for escaped surrogates and a bare DEL."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 

@@ -16,7 +16,7 @@ import pytest
 from harness_adapters.cli.main import main
 from harness_adapters.records import Outcome, Rollout
 
-COMMANDS = ("demo", "train", "eval", "serve", "tasks", "doctor")
+COMMANDS = ("demo", "train", "study", "eval", "serve", "tasks", "doctor")
 
 
 def run(*args: str, cwd: Path | None = None, **env: str) -> subprocess.CompletedProcess[str]:
@@ -104,7 +104,8 @@ def test_the_largest_seed_and_no_tasks_of_a_split_are_taken(tmp_path: Path) -> N
 
 
 def test_a_name_that_is_too_long_is_one_line(tmp_path: Path) -> None:
-    for command in (("tasks", "first-steps", "x" * 300), ("eval", "--from", "x" * 300), ("serve", "x" * 300)):
+    commands = [("eval", "--from"), ("study", "--from"), ("study", "--resume"), ("study",), ("serve",)]
+    for command in (("tasks", "first-steps", "x" * 300), *((*words, "x" * 300) for words in commands)):
         result = run(*command, cwd=tmp_path)
         assert result.returncode == 1
         assert len(result.stderr.splitlines()) <= 2, result.stderr
@@ -176,6 +177,9 @@ def test_the_number_of_made_tasks_is_refused_beside_a_folder_of_ones_own(tmp_pat
     assert resolved.returncode == 0
     result = run("train", str(config), "--dry-run", "--tasks", "5", cwd=tmp_path)
     assert_refused(result, "tasks.train", "holds its own")
+    for key in ("dev=9", "evaluation_seed=3"):
+        again = run("train", str(config), "--dry-run", "--set", f"tasks.{key}", cwd=tmp_path)
+        assert_refused(again, f"tasks.{key.split('=')[0]}", "holds its own")
     config.write_text(resolved.stdout)
     again = run("train", str(config), "--dry-run", cwd=tmp_path)
     assert (again.returncode, again.stdout) == (0, resolved.stdout), "a resolved configuration can be trained again"
@@ -291,7 +295,7 @@ def test_first_steps_are_written_whole_and_never_over_something(tmp_path: Path) 
     folder = tmp_path / "mine"
     result = run("tasks", "first-steps", str(folder), "--train", "8", "--heldout", "8", "--unseen", "2")
     assert result.returncode == 0
-    assert "8 train, 8 heldout, 2 unseen" in result.stdout
+    assert "8 train, 8 heldout, 2 unseen, 0 dev" in result.stdout
     assert sorted(path.name for path in folder.iterdir()) == ["heldout", "train", "unseen"]
     assert_refused(run("tasks", "first-steps", str(folder)), "already there")
 

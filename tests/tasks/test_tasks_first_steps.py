@@ -23,7 +23,10 @@ from harness_adapters.tasks.sources.first_steps import FINAL, STYLES, TRAINED, U
 from harness_adapters.tasks.sources.first_steps.words import POOLS
 from harness_adapters.tasks.sources.tables import FOLDER, load_tables, tables_of
 
-COUNTS = {"train": 96, "heldout": 40, "unseen": 12}
+COUNTS = {"train": 96, "dev": 40, "heldout": 40, "unseen": 20}
+"""Tasks by split; `heldout` and `unseen` are one pool of words and tables, apart from the two others."""
+
+PUBLISHED = "615d5f66daab3be559cc8927eef2ee4f2909e4f8c6804ac4bd5d9df2081d2dc6"
 
 
 @pytest.fixture(scope="module")
@@ -49,50 +52,83 @@ def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(
 
 
 def test_a_larger_call_keeps_what_is_there_and_adds(tmp_path: Path) -> None:
-    few = generate(tmp_path, seed=3, train=11, heldout=5, unseen=2)
+    few = generate(tmp_path, seed=3, train=11, dev=3, heldout=5, unseen=2)
     before = hashes(few)
-    more = generate(tmp_path, seed=3, train=30, heldout=9, unseen=4)
+    more = generate(tmp_path, seed=3, train=30, dev=7, heldout=9, unseen=4)
     assert [more[split][: len(tasks)] for split, tasks in few.items()] == list(few.values())
     assert hashes(few) == before
-    assert [len(tasks) for tasks in more.values()] == [30, 9, 4]
+    assert [len(tasks) for tasks in more.values()] == [30, 7, 9, 4]
 
 
-def test_families_are_balanced_and_the_unseen_one_is_never_trained(pools: dict[str, list[Task]]) -> None:
+def test_a_split_does_not_depend_on_the_others(pools: dict[str, list[Task]], tmp_path: Path) -> None:
+    for split, count in COUNTS.items():
+        alone = generate(tmp_path / split, seed=0, **{split: count})
+        assert hashes(alone) == hashes({split: pools[split]})
+        assert [path.name for path in (tmp_path / split).iterdir()] == [split]
+
+
+def test_tasks_that_results_were_published_on_are_made_to_the_byte_as_they_were(pools: dict[str, list[Task]]) -> None:
+    """The digest is of the tasks at the commit whose figures docs/results.md reports, `copy` alone of the unseen."""
+    digest = hashlib.sha256()
+    for task in [*pools["train"], *pools["heldout"], *(t for t in pools["unseen"] if t.family == "copy")]:
+        digest.update(f"{task.id} {bundle_hash(task.path)}\n".encode())
+    assert digest.hexdigest() == PUBLISHED
+
+
+def test_families_are_balanced_and_the_unseen_ones_are_never_trained(pools: dict[str, list[Task]]) -> None:
     for split, count in COUNTS.items():
         families = Counter(task.family for task in pools[split])
         assert max(families.values()) - min(families.values()) <= 1
         assert set(families) == set(UNSEEN if split == "unseen" else TRAINED)
         assert len(pools[split]) == count
     assert len(TRAINED) >= 6
+    assert len(UNSEEN) >= 4
+    assert [task.family for task in pools["unseen"]][: len(UNSEEN)] == list(UNSEEN)
     assert not set(TRAINED) & set(UNSEEN)
 
 
-def test_train_shares_no_word_no_file_name_and_no_table_with_the_held_out_pools(pools: dict[str, list[Task]]) -> None:
-    assert not set(POOLS["train"]) & set(POOLS["heldout"])
-    held = [*pools["heldout"], *pools["unseen"]]
-    assert not made_of(pools["train"]) & made_of(held)
+def test_no_two_pools_share_a_word_a_file_name_or_a_table(pools: dict[str, list[Task]]) -> None:
+    apart = {"train": pools["train"], "dev": pools["dev"], "heldout": [*pools["heldout"], *pools["unseen"]]}
+    assert set(POOLS) == set(apart)
 
-    def names(tasks: Sequence[Task]) -> set[str]:
+    def asked(tasks: Sequence[Task]) -> set[str]:
         return {name for task in tasks for name in re.findall(r"[\w-]+\.(?:txt|csv)", task.instruction)}
+
+    def files(tasks: Sequence[Task]) -> set[str]:
+        return {p.name for task in tasks for p in (task.path / "environment").iterdir()} - {"Dockerfile"}
 
     def inside(tasks: Sequence[Task]) -> set[str]:
         texts = [p.read_text() for task in tasks for p in (task.path / "environment").glob("*.txt")]
         return set(" ".join(texts).split())
 
-    assert names(pools["train"])
-    assert not names(pools["train"]) & names(held)
-    assert inside(pools["train"])
-    assert not inside(pools["train"]) & inside(held)
-    assert len(tables_of("train")) >= 3
-    assert len(tables_of("heldout")) >= 3
+    def columns(pool: str) -> set[str]:
+        return {column for table in tables_of(pool) for column in table.numeric}
+
+    for one, other in combinations(apart, 2):
+        assert not set(POOLS[one]) & set(POOLS[other])
+        assert not {table.name for table in tables_of(one)} & {table.name for table in tables_of(other)}
+        assert not columns(one) & columns(other)
+        for things in (made_of, asked, files, inside):
+            assert things(apart[one])
+            assert not things(apart[one]) & things(apart[other]), (things.__name__, one, other)
+    assert all(len(tables_of(pool)) >= 3 for pool in apart)
 
 
 def test_the_words_collide_with_no_table_no_command_and_no_wording(pools: dict[str, list[Task]]) -> None:
-    words = {*POOLS["train"], *POOLS["heldout"]}
+    words = {word for pool in POOLS.values() for word in pool}
     tasks = [task for split in pools.values() for task in split]
-    commands = " ".join(turn.arguments.get("command", "") for task in tasks for turn in oracle_turns(task, "careful"))
-    programs = set(re.findall(r"(?:^|[|&] )([a-z]+)", commands)) | {"cat", "ls", "rm", "sed", "cut", "sort", "tail"}
+    commands = "\n".join(turn.arguments.get("command", "") for task in tasks for turn in oracle_turns(task, "careful"))
+    programs = set(re.findall(r"(?:^|[|&] )([a-z]+)", commands, re.MULTILINE)) | {
+        "cat",
+        "ls",
+        "rm",
+        "sed",
+        "cut",
+        "sort",
+        "tail",
+    }
     assert not words & {table.name for table in load_tables()}
+    assert {"rm", "cp", "tr", "awk", "mv"} <= programs
     assert not words & programs
     for task in tasks:
         used = [*task.metadata["first_steps"]["words"]]
@@ -115,7 +151,7 @@ def test_no_instruction_occurs_twice_and_no_near_copy_crosses_the_split(pools: d
 
     for one, other in combinations(pools, 2):
         crossing = {(a.id, b.id) for a in pools[one] for b in pools[other] if content(a) == content(b)}
-        assert not {pair for pair in crossing if "train" in one or "train" in other}
+        assert not crossing or {one, other} == {"heldout", "unseen"}
 
 
 def test_instructions_are_short_and_state_every_name(pools: dict[str, list[Task]]) -> None:
@@ -128,10 +164,19 @@ def test_instructions_are_short_and_state_every_name(pools: dict[str, list[Task]
 
 
 def test_answers_cannot_be_guessed(pools: dict[str, list[Task]]) -> None:
-    for family in ("lines", "rows", "largest", "mean"):
-        answers = Counter(t.metadata["first_steps"]["answer"] for t in pools["train"] if t.family == family)
-        assert max(answers.values()) <= 3
-        assert len(answers) >= 6
+    for split, least in (("train", 6), ("dev", 4), ("heldout", 4)):
+        for family in ("lines", "rows", "largest", "mean"):
+            answers = Counter(t.metadata["first_steps"]["answer"] for t in pools[split] if t.family == family)
+            assert max(answers.values()) <= 3
+            assert len(answers) >= least
+
+
+def test_no_smallest_value_is_nought_and_no_constant_solves_a_fifth_of_them(tmp_path: Path) -> None:
+    tasks = [t for t in generate(tmp_path, seed=5, unseen=200)["unseen"] if t.family == "smallest"]
+    answers = Counter(float(task.metadata["first_steps"]["answer"]) for task in tasks)
+    assert len(tasks) == 40
+    assert 0.0 not in answers
+    assert max(answers.values()) < 8
 
 
 def test_both_oracle_styles_are_stored_in_pis_form(pools: dict[str, list[Task]]) -> None:
@@ -148,7 +193,7 @@ def test_both_oracle_styles_are_stored_in_pis_form(pools: dict[str, list[Task]])
 def test_an_absent_style_or_a_damaged_record_is_a_task_error(pools: dict[str, list[Task]], tmp_path: Path) -> None:
     with pytest.raises(TaskError, match="no oracle style"):
         oracle_turns(pools["train"][0], "wild")
-    task = generate(tmp_path, seed=0, train=1, heldout=0, unseen=0)["train"][0]
+    task = generate(tmp_path, seed=0, train=1)["train"][0]
     call = {"text": "", "tool": "bash", "arguments": {"command": "ls"}}
     final = {"text": "Done.", "tool": None, "arguments": {}}
     wrong = [{**call, "arguments": "ls"}, {**call, "text": None}, {**call, "tool": 3}, {**call, "more": 1}, final]
@@ -168,7 +213,7 @@ def test_an_absent_style_or_a_damaged_record_is_a_task_error(pools: dict[str, li
 def test_the_session_shown_in_the_guide_to_tasks_is_read(tmp_path: Path) -> None:
     guide = Path(__file__).parents[2] / "docs" / "tasks.md"
     (shown,) = re.findall(r"```json\n(.*?)```", guide.read_text(encoding="utf-8"), flags=re.DOTALL)
-    task = generate(tmp_path, seed=0, train=1, heldout=0, unseen=0)["train"][0]
+    task = generate(tmp_path, seed=0, train=1)["train"][0]
     (task.path / "solution" / "careful.json").write_text(shown, encoding="utf-8")
     *calls, final = oracle_turns(task, "careful")
     assert all(turn.tool == "bash" and set(turn.arguments) == {"command"} for turn in calls)
@@ -178,13 +223,15 @@ def test_the_session_shown_in_the_guide_to_tasks_is_read(tmp_path: Path) -> None
 def test_asking_for_more_than_there_is_and_writing_over_another_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    generate(tmp_path, seed=0, train=1, heldout=0, unseen=0)
+    generate(tmp_path, seed=0, train=1)
     with pytest.raises(TaskError, match="exists and differs"):
-        generate(tmp_path, seed=1, train=1, heldout=0, unseen=0)
+        generate(tmp_path, seed=1, train=1)
     monkeypatch.setitem(POOLS, "heldout", POOLS["heldout"][:3])
-    assert len(generate(tmp_path / "few", seed=0, train=0, heldout=0, unseen=12)["unseen"]) == 12
-    with pytest.raises(TaskError, match="no further distinct task"):
-        generate(tmp_path / "many", seed=0, train=0, heldout=0, unseen=13)
+    deletions = 3 * 2  # words times wordings; the other families have more
+    made = generate(tmp_path / "few", seed=0, unseen=deletions * len(UNSEEN))["unseen"]
+    assert len(made) == deletions * len(UNSEEN)
+    with pytest.raises(TaskError, match="'delete' has no further distinct task"):
+        generate(tmp_path / "many", seed=0, unseen=deletions * len(UNSEEN) + 2)
 
 
 def test_the_tasks_on_the_disk_read_back_equal(pools: dict[str, list[Task]]) -> None:
@@ -267,6 +314,33 @@ def wrong_answers(task: Task) -> list[str]:
         return [f"cp {name} {others[0]}", f"rm {name}; touch {others[0]}", f"rm {name}", f"{act}; echo >> {others[0]}"]
     if task.family == "copy":
         return [f"mv {name} {others[0]}", f"touch {others[0]}", f"ln -s {name} {others[0]}", f"{act}; rm {name}"]
+    if task.family == "delete":
+        kept = next(p.name for p in (task.path / "environment").glob("*.txt") if p.name != name)
+        return [
+            f"rm {kept}",
+            "rm *.txt",
+            f": > {name}",
+            f"{act}; echo x >> {kept}",
+            f"{act}; ln -s {kept} {name}",
+        ]
+    if task.family == "upper":
+        return [
+            f"cp {name} {others[0]}",
+            f"tr A-Z a-z < {name} > {others[0]}",
+            f"{act}; truncate -s -2 {others[0]}",
+            f"sed 's/^./\\U&/' {name} > {others[0]}",
+            f"tr a-z A-Z < {name} > {name.upper()}",
+        ]
+    if task.family == "merge":
+        both = others[1]
+        return [
+            f"cat {others[0]} {name} > {both}",
+            f"cp {name} {both}",
+            f"cp {others[0]} {both}",
+            f"cat {name} {others[0]}",
+            f"{act}; {act.replace('>', '>>')}",
+            f"paste {name} {others[0]} > {both}",
+        ]
     if task.family == "tree":
         return [
             f"mkdir {first}",
@@ -305,6 +379,11 @@ def wrong_numbers(task: Task, answer: str, act: str) -> list[str]:
         wrong.append(f"wc -l < {table}.csv > {answer}")
     if task.family == "largest":
         wrong += [f"tail -n +2 {table}.csv | cut -d, -f{number} | sort -n | head -n 1 > {answer}"]
+    if task.family == "smallest":
+        wrong += [
+            f"tail -n +2 {table}.csv | cut -d, -f{number} | sort -n | tail -n 1 > {answer}",
+            f"cut -d, -f{number} {table}.csv | sort -n | head -n 1 > {answer}",
+        ]
     if task.family == "mean":
         wrong += [f"awk -F, 'NR>1{{s+=${number}}}END{{print s/NR}}' {table}.csv > {answer}", act.replace("/(NR-1)", "")]
     return wrong
@@ -319,11 +398,11 @@ def test_near_misses_do_not_solve(pools: dict[str, list[Task]]) -> None:
     found = asyncio.run(rewards(attempts))
     accepted = [commands for (_, commands), reward in zip(attempts, found, strict=True) if reward != "0"]
     assert accepted == []
-    assert len(attempts) >= 80
+    assert len(attempts) >= 110
 
 
 def test_other_ways_to_the_same_answer_solve(pools: dict[str, list[Task]]) -> None:
-    tasks = {task.family: task for task in reversed(pools["train"])}
+    tasks = {task.family: task for task in reversed([*pools["train"], *pools["unseen"]])}
 
     def facts(family: str) -> tuple[str, ...]:
         return tuple(tasks[family].metadata["first_steps"]["words"])
@@ -331,7 +410,10 @@ def test_other_ways_to_the_same_answer_solve(pools: dict[str, list[Task]]) -> No
     file, *line = facts("create")
     name, added = facts("append")
     folder, inner = facts("tree")
-    rows, largest, mean = (tasks[family].metadata["first_steps"] for family in ("rows", "largest", "mean"))
+    (gone,), (old, new), (start, end, both) = facts("delete"), facts("upper"), facts("merge")
+    rows, largest, mean, smallest = (
+        tasks[family].metadata["first_steps"] for family in ("rows", "largest", "mean", "smallest")
+    )
     attempts = [
         (tasks["create"], [f"printf '{' '.join(line)}' > {file}.txt"]),
         (tasks["create"], [f"echo x > {file}.txt; echo {' '.join(line)} | tee {file}.txt"]),
@@ -342,6 +424,10 @@ def test_other_ways_to_the_same_answer_solve(pools: dict[str, list[Task]]) -> No
         (tasks["largest"], [f"printf ' %s' {float(largest['answer'])!r} > {largest['words'][0]}.txt"]),
         (tasks["largest"], [f"echo {float(largest['answer']):e} > {largest['words'][0]}.txt"]),
         (tasks["mean"], [f"echo {float(mean['answer']) * 1.0009!r} > {mean['words'][0]}.txt"]),
+        (tasks["delete"], [f"unlink {gone}.txt"]),
+        (tasks["upper"], [f"sed 's/.*/\\U&/' {old}.txt | tee {new}.txt"]),
+        (tasks["merge"], [f"cp {start}.txt {both}.txt; cat {end}.txt >> {both}.txt"]),
+        (tasks["smallest"], [f"printf %s {float(smallest['answer'])!r} > {smallest['words'][0]}.txt"]),
     ]
     assert asyncio.run(rewards(attempts)) == ["1"] * len(attempts)
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from harness_adapters import __version__
+from harness_adapters.cli import study
 
 RUNS = Path("runs")
 _LARGEST = 2**63 - 1
@@ -101,7 +102,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for add in (_add_demo, _add_train, _add_eval, _add_serve, _add_tasks, _add_doctor):
+    for add in (_add_demo, _add_train, study.add_parser, _add_eval, _add_serve, _add_tasks, _add_doctor):
         add(commands)
     return parser
 
@@ -278,10 +279,11 @@ def _add_tasks(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "harness-adapters tasks first-steps my-tasks --train 96 --heldout 40 --unseen 12 --seed 0",
         _first_steps,
     )
-    parser.add_argument("folder", type=Path, metavar="FOLDER", help="gets train/, heldout/ and unseen/; must not exist")
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="gets train/, heldout/, unseen/; must not exist")
     parser.add_argument("--train", type=_whole(0), default=96, metavar="N")
     parser.add_argument("--heldout", type=_whole(0), default=40, metavar="N")
     parser.add_argument("--unseen", type=_whole(0), default=12, metavar="N")
+    parser.add_argument("--dev", type=_whole(0), default=0, metavar="N", help="tasks to tune a recipe on, in dev/")
     parser.add_argument("--seed", type=_whole(0), default=0, metavar="N")
 
 
@@ -297,8 +299,9 @@ def _first_steps(args: argparse.Namespace) -> int:
     if args.folder.exists():
         raise ConfigError(f"{args.folder} is already there", "name a folder that does not exist")
     with atomic_folder(args.folder.absolute()) as work:
-        made = generate(work, seed=args.seed, train=args.train, heldout=args.heldout, unseen=args.unseen)
-    print(f"{args.folder}: " + ", ".join(f"{len(tasks)} {split}" for split, tasks in made.items()))
+        counts = {"train": args.train, "heldout": args.heldout, "unseen": args.unseen, "dev": args.dev}
+        made = generate(work, seed=args.seed, **counts)
+    print(f"{args.folder}: " + ", ".join(f"{len(made[split])} {split}" for split in counts))
     return 0
 
 

@@ -12,8 +12,8 @@ from harness_adapters.evaluation.compare import CallsComparison, Comparison, Pai
 from harness_adapters.evaluation.statistics import Interval, PairedEffect
 
 _POLICY_NAMES = {"base": "the base model", "warm": "the warm start", "final": "the adapter"}
-_SPLIT_NAMES = {"heldout": "held-out tasks", "unseen": "tasks of unseen families"}
-_MINUS = "−"
+_SPLIT_NAMES = {"heldout": "held-out tasks", "unseen": "tasks of unseen families", "dev": "development tasks"}
+MINUS = "−"
 
 
 def sentence(comparison: Comparison) -> str:
@@ -69,12 +69,42 @@ def number(value: float, digits: int, *, sign: bool = False) -> str:
     text = f"{abs(value):.{digits}f}"
     if float(text) == 0:
         return text
-    return (_MINUS if value < 0 else "+" if sign else "") + text
+    return (MINUS if value < 0 else "+" if sign else "") + text
 
 
 def percent(confidence: float) -> str:
     """A confidence level as text: `"95 %"`."""
     return f"{100 * confidence:.4g} %"
+
+
+def count_tasks(tasks: int) -> str:
+    """`"1 task"`, `"40 tasks"`."""
+    return f"{tasks} task" if tasks == 1 else f"{tasks} tasks"
+
+
+def points_word(value: str) -> str:
+    """A difference in points with its word: `"+1 point"`, `"−15 points"`."""
+    return f"{value} point" if value.lstrip("+" + MINUS) == "1" else f"{value} points"
+
+
+def interval_text(interval: Interval, scale: float, digits: int) -> str:
+    """`"−6 to 12"`, with as many digits as are needed for no end that is not zero to read as zero."""
+    digits = _digits(interval, scale, digits)
+    return " to ".join(number(end * scale, digits) for end in (interval.low, interval.high))
+
+
+def _digits(interval: Interval, scale: float, digits: int) -> int:
+    ends = (interval.low * scale, interval.high * scale)
+    while digits < 3 and any(end != 0 and round(abs(end), digits) == 0 for end in ends):
+        digits += 1
+    return digits
+
+
+def _with_interval(value: float, interval: Interval | None, scale: float, *, digits: int) -> tuple[str, str]:
+    if interval is None:
+        return number(value, digits, sign=True), "no interval"
+    shown = interval_text(interval, scale, digits)
+    return number(value, _digits(interval, scale, digits), sign=True), shown
 
 
 def _pair_clause(pair: PairComparison, split: str, confidence: float, *, first: bool) -> str:
@@ -90,11 +120,11 @@ def _solved_clause(pair: PairComparison, new: str, old: str, tasks: str, confide
     level = f"{percent(confidence)} interval {interval}" if first else interval
     if pair.solved.significant:
         direction = "more" if pair.solved.difference > 0 else "fewer"
-        numbers = f"{difference} points ({level}; {_count(pair.tasks)})"
+        numbers = f"{difference} points ({level}; {count_tasks(pair.tasks)})"
         if first:
             return f"{new} solves {direction} {tasks} than {old}: {numbers}"
         return f"against {old}, it solves {direction}: {numbers}"
-    shown = f"{_points_word(difference)}, {level}; {_detectable(pair)}"
+    shown = f"{points_word(difference)}, {level}; {_detectable(pair)}"
     if pair.wins == pair.losses == pair.both_solved == 0:
         none = f"neither {new} nor {old} solved any of the {pair.tasks} {tasks}"
         return f"{none}, so no difference can be claimed ({shown})"
@@ -108,36 +138,19 @@ def _calls_clause(compared: CallsComparison, new: str, confidence: float) -> str
     if compared.tasks == 0:
         return "no task was solved by both, so tool calls cannot be compared"
     if 0.5 ** (compared.tasks - 1) > 1 - confidence:
-        return f"with only {_count(compared.tasks)} solved by both, no difference in tool calls can be claimed"
+        return f"with only {count_tasks(compared.tasks)} solved by both, no difference in tool calls can be claimed"
     difference, interval = calls(effect)
     if not effect.significant:
         return (
-            f"no difference in tool calls can be claimed on the {_count(compared.tasks)} both solved "
+            f"no difference in tool calls can be claimed on the {count_tasks(compared.tasks)} both solved "
             f"({difference}, {interval})"
         )
     direction = "more" if effect.difference > 0 else "fewer"
-    amount = difference.lstrip("+" + _MINUS)
-    return f"{new} makes {amount} {direction} tool calls on the {_count(compared.tasks)} both solved ({interval})"
+    amount = difference.lstrip("+" + MINUS)
+    return f"{new} makes {amount} {direction} tool calls on the {count_tasks(compared.tasks)} both solved ({interval})"
 
 
 def _detectable(pair: PairComparison) -> str:
     if pair.detectable is None:
-        return f"{_count(pair.tasks)} could not have shown any difference"
-    return f"smallest effect this sample could have shown: {_points_word(str(math.ceil(100 * pair.detectable)))}"
-
-
-def _count(tasks: int) -> str:
-    return f"{tasks} task" if tasks == 1 else f"{tasks} tasks"
-
-
-def _points_word(value: str) -> str:
-    return f"{value} point" if value.lstrip("+" + _MINUS) == "1" else f"{value} points"
-
-
-def _with_interval(value: float, interval: Interval | None, scale: float, *, digits: int) -> tuple[str, str]:
-    """Text with as many digits as are needed for no end that is not zero to read as zero."""
-    ends = [] if interval is None else [interval.low * scale, interval.high * scale]
-    while digits < 3 and any(end != 0 and round(abs(end), digits) == 0 for end in ends):
-        digits += 1
-    shown = " to ".join(number(end, digits) for end in ends) if ends else "no interval"
-    return number(value, digits, sign=True), shown
+        return f"{count_tasks(pair.tasks)} could not have shown any difference"
+    return f"smallest effect this sample could have shown: {points_word(str(math.ceil(100 * pair.detectable)))}"

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from harness_adapters.errors import RunError
+from harness_adapters.evaluation.evaluated import Evaluated, evaluated, harness_of
 from harness_adapters.evaluation.statistics import (
     Interval,
     PairedEffect,
@@ -35,7 +36,6 @@ PAIRS: tuple[tuple[str, str], ...] = (("final", "base"), ("final", "warm"), ("wa
 
 _LABEL_ORDER = ("base", "warm", "final")
 _SPLIT_ORDER = ("heldout", "unseen")
-_COUNTED = (Outcome.GRADED, Outcome.AGENT_FAULT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,27 +114,37 @@ def compare(
 
     Raises RunError for a rollout without these tags, one that appears twice, or rollouts of several harnesses.
     """
-    by_split: dict[str, dict[str, list[Rollout]]] = defaultdict(lambda: defaultdict(list))
-    seen: set[str] = set()
-    harnesses: set[str] = set()
-    for rollout in rollouts:
-        split, label = _tag(rollout, "split"), _tag(rollout, "policy_label")
-        if rollout.id in seen:
-            raise RunError(f"evaluation rollout {rollout.id!r} appears twice", "remove one of the two files")
-        seen.add(rollout.id)
-        harnesses.add(rollout.harness)
-        by_split[split][label].append(rollout)
-    if len(harnesses) > 1:
-        raise RunError(
-            f"the rollouts are of several harnesses: {', '.join(sorted(harnesses))}", "compare one at a time"
-        )
-    ordered = sorted(by_split, key=lambda split: _rank(split, _SPLIT_ORDER))
-    splits = tuple(_compare_split(split, by_split[split], confidence, pairs) for split in ordered)
-    return Comparison(next(iter(harnesses), ""), confidence, splits)
+    rollouts = list(rollouts)
+    for identity, times in Counter(rollout.id for rollout in rollouts).items():
+        if times > 1:
+            raise RunError(f"evaluation rollout {identity!r} appears twice", "remove one of the two files")
+    return compare_sessions(map(evaluated, rollouts), harness=harness_of(rollouts), confidence=confidence, pairs=pairs)
+
+
+def compare_sessions(
+    sessions: Iterable[Evaluated], *, harness: str, confidence: float, pairs: Sequence[tuple[str, str]] = PAIRS
+) -> Comparison:
+    """The same from the sessions' records."""
+    by_split = split_sessions(sessions)
+    splits = tuple(_compare_split(split, by_label, confidence, pairs) for split, by_label in by_split.items())
+    return Comparison(harness, confidence, splits)
+
+
+def split_sessions(sessions: Iterable[Evaluated]) -> dict[str, dict[str, list[Evaluated]]]:
+    """Sessions by split and policy label, both in the order in which they are shown."""
+    found: dict[str, dict[str, list[Evaluated]]] = defaultdict(lambda: defaultdict(list))
+    for session in sessions:
+        found[session.split][session.label].append(session)
+    return {
+        split: {
+            label: found[split][label] for label in sorted(found[split], key=lambda name: _rank(name, _LABEL_ORDER))
+        }
+        for split in sorted(found, key=lambda name: _rank(name, _SPLIT_ORDER))
+    }
 
 
 @dataclass(frozen=True, slots=True)
-class _TaskResult:
+class TaskResult:
     """One policy's valid attempts at one task, averaged. `solved_calls` is None where no attempt solved it."""
 
     score: Fraction
@@ -144,15 +154,16 @@ class _TaskResult:
 
 
 def _compare_split(
-    split: str, by_label: Mapping[str, Sequence[Rollout]], confidence: float, pairs: Sequence[tuple[str, str]]
+    split: str, by_label: Mapping[str, Sequence[Evaluated]], confidence: float, pairs: Sequence[tuple[str, str]]
 ) -> SplitComparison:
-    tasks = {rollout.task for rollouts in by_label.values() for rollout in rollouts}
-    results = {label: _task_results(rollouts) for label, rollouts in by_label.items()}
-    labels = sorted(by_label, key=lambda label: _rank(label, _LABEL_ORDER))
+    tasks = {session.task for sessions in by_label.values() for session in sessions}
+    results = {label: task_results(sessions) for label, sessions in by_label.items()}
     return SplitComparison(
         split=split,
         tasks=len(tasks),
-        policies=tuple(_summary(label, by_label[label], results[label], len(tasks), confidence) for label in labels),
+        policies=tuple(
+            _summary(label, sessions, results[label], len(tasks), confidence) for label, sessions in by_label.items()
+        ),
         pairs=tuple(
             _compare_pair(new, old, results[new], results[old], len(tasks), confidence)
             for new, old in pairs
@@ -161,37 +172,33 @@ def _compare_split(
     )
 
 
-def _task_results(rollouts: Sequence[Rollout]) -> dict[str, _TaskResult]:
-    attempts: dict[str, list[Rollout]] = defaultdict(list)
-    for rollout in rollouts:
-        if rollout.outcome in _COUNTED:
-            attempts[rollout.task].append(rollout)
+def task_results(sessions: Iterable[Evaluated]) -> dict[str, TaskResult]:
+    """One policy's results by task, of tasks with a valid attempt."""
+    attempts: dict[str, list[Evaluated]] = defaultdict(list)
+    for session in sessions:
+        if session.counted:
+            attempts[session.task].append(session)
     return {task: _average(valid) for task, valid in attempts.items()}
 
 
-def _average(attempts: Sequence[Rollout]) -> _TaskResult:
-    solved = [rollout for rollout in attempts if rollout.solved]
-    return _TaskResult(
+def _average(attempts: Sequence[Evaluated]) -> TaskResult:
+    solved = [session for session in attempts if session.solved]
+    return TaskResult(
         score=Fraction(len(solved), len(attempts)),
-        tool_calls=Fraction(sum(rollout.tool_calls for rollout in attempts), len(attempts)),
-        tokens=Fraction(sum(sampled_tokens(rollout) for rollout in attempts), len(attempts)),
-        solved_calls=Fraction(sum(rollout.tool_calls for rollout in solved), len(solved)) if solved else None,
+        tool_calls=Fraction(sum(session.tool_calls for session in attempts), len(attempts)),
+        tokens=Fraction(sum(session.tokens for session in attempts), len(attempts)),
+        solved_calls=Fraction(sum(session.tool_calls for session in solved), len(solved)) if solved else None,
     )
 
 
-def sampled_tokens(rollout: Rollout) -> int:
-    """Tokens the engine sampled in this rollout, auxiliary calls included."""
-    return sum(len(call.completion_ids) for call in rollout.calls)
-
-
 def _summary(
-    label: str, rollouts: Sequence[Rollout], results: Mapping[str, _TaskResult], tasks: int, confidence: float
+    label: str, sessions: Sequence[Evaluated], results: Mapping[str, TaskResult], tasks: int, confidence: float
 ) -> PolicySummary:
-    valid = [rollout for rollout in rollouts if rollout.outcome in _COUNTED]
-    outcomes = Counter(rollout.outcome for rollout in rollouts)
+    valid = [session for session in sessions if session.counted]
+    outcomes = Counter(session.outcome for session in sessions)
     score = sum((result.score for result in results.values()), Fraction())
 
-    def mean(value: Callable[[_TaskResult], Fraction]) -> float | None:
+    def mean(value: Callable[[TaskResult], Fraction]) -> float | None:
         return float(sum(value(result) for result in results.values()) / len(results)) if results else None
 
     return PolicySummary(
@@ -202,19 +209,19 @@ def _summary(
         interval=wilson_interval(float(score), len(results), confidence) if results else None,
         tool_calls=mean(lambda result: result.tool_calls),
         tokens=mean(lambda result: result.tokens),
-        blocked=sum(rollout.blocked for rollout in valid),
+        blocked=sum(session.blocked for session in valid),
         infra=outcomes[Outcome.INFRA],
         cancelled=outcomes[Outcome.CANCELLED],
         missing=tasks - len(results),
-        ended_by=dict(Counter(rollout.ended_by or "unknown" for rollout in valid).most_common()),
+        ended_by=dict(Counter(session.ended_by or "unknown" for session in valid).most_common()),
     )
 
 
 def _compare_pair(
     new: str,
     old: str,
-    new_results: Mapping[str, _TaskResult],
-    old_results: Mapping[str, _TaskResult],
+    new_results: Mapping[str, TaskResult],
+    old_results: Mapping[str, TaskResult],
     tasks: int,
     confidence: float,
 ) -> PairComparison:
@@ -251,13 +258,6 @@ def _compare_calls(old: Sequence[Fraction], new: Sequence[Fraction], confidence:
         effect=paired_mean_difference(old, new, confidence),
         percent=percent_change(old, new, confidence),
     )
-
-
-def _tag(rollout: Rollout, name: str) -> str:
-    value = rollout.tags.get(name, "")
-    if not value:
-        raise RunError(f"rollout {rollout.id!r} has no tag {name!r}", "evaluate it again with this version")
-    return value
 
 
 def _rank(name: str, order: Sequence[str]) -> tuple[int, str]:

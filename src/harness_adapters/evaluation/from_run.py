@@ -26,15 +26,12 @@ from typing import Any
 
 from harness_adapters.config import EvalConfig
 from harness_adapters.errors import RunError
-from harness_adapters.evaluation.compare import Comparison, compare
-from harness_adapters.records import Outcome, Rollout, rollout_from_json
+from harness_adapters.evaluation.compare import Comparison, compare_sessions
+from harness_adapters.evaluation.evaluated import COUNTED, Evaluated, evaluated, harness_of
+from harness_adapters.records import Rollout, rollout_from_json
 
 FOLDERS = {"eval": "eval", "training": "rollouts"}
 """Kind of rollouts -> the folder of a run directory that holds them."""
-
-_COUNTED = (Outcome.GRADED, Outcome.AGENT_FAULT)
-_Plan = tuple[str, str, str]
-"""Policy label, task and attempt: one planned evaluation session. An infra attempt and its retry share one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +58,38 @@ def load_rollouts(run_dir: Path, kind: str = "eval") -> list[Rollout]:
 
 
 @dataclass(frozen=True, slots=True)
+class RunEvaluation:
+    """A run's evaluation as its files have it.
+
+    `planned` is the number of sessions of a finished one, None for one that is not; `tasks` the number of task
+    directories that the run made to be judged on, 0 where it made none.
+    """
+
+    sessions: tuple[Evaluated, ...]
+    harness: str
+    planned: int | None
+    tasks: int
+
+    def gaps(self) -> tuple[str, ...]:
+        """What is missing among the evaluation's sessions, one sentence each."""
+        plans = {session.plan for session in self.sessions}
+        labels, tasks, attempts = (len({plan[column] for plan in plans}) for column in range(3))
+        if self.planned is None:
+            total = labels * max(tasks, self.tasks) * attempts
+            at_least = "" if self.tasks else "at least "
+            return (f"evaluation is not finished: {len(plans)} of {at_least}{total} sessions",)
+        gaps = []
+        if self.planned != len(plans):
+            missing = self.planned - len(plans)
+            difference = f"{missing} missing" if missing > 0 else "more than were planned"
+            gaps.append(f"the evaluation had {self.planned} sessions and {len(plans)} are here: {difference}")
+        if absent := labels * tasks * attempts - len(plans):
+            total = labels * tasks * attempts
+            gaps.append(f"{absent} of {total} combinations of policy, task and attempt have no session")
+        return tuple(gaps)
+
+
+@dataclass(frozen=True, slots=True)
 class Recomputed:
     """A comparison and, one sentence each, what keeps it from being the one that was planned; normally nothing."""
 
@@ -74,59 +103,46 @@ def recompute(run_dir: Path) -> Recomputed:
     Raises RunError when there are none, one is damaged, two count for one attempt, a label stands for two policies, or
     the configured confidence level is not one.
     """
-    rollouts = load_rollouts(run_dir, "eval")
-    if not rollouts:
+    run = load_evaluation(run_dir)
+    if not run.sessions:
         raise RunError(
             f"{run_dir} holds no evaluation rollouts",
             "a run evaluates itself at its end: go on with it by `demo --resume`",
         )
-    _refuse_mixtures(rollouts)
-    comparison = compare(rollouts, confidence=_confidence(run_dir / "config.resolved.toml"))
-    return Recomputed(comparison, tuple(_gaps(run_dir, {_plan(rollout) for rollout in rollouts})))
+    confidence = read_confidence(run_dir / "config.resolved.toml")
+    return Recomputed(compare_sessions(run.sessions, harness=run.harness, confidence=confidence), run.gaps())
 
 
-def _plan(rollout: Rollout) -> _Plan:
-    return rollout.tags.get("policy_label", ""), rollout.task, rollout.tags.get("attempt", "0")
+def load_evaluation(run_dir: Path) -> RunEvaluation:
+    """A run's evaluation, of no sessions where it has not come to it. Raises RunError as `recompute` does."""
+    rollouts = load_rollouts(run_dir, "eval")
+    sessions = tuple(map(evaluated, rollouts))
+    _refuse_mixtures(rollouts, sessions)
+    folders = (run_dir / "tasks" / split for split in ("heldout", "unseen", "dev"))
+    known = sum(entry.is_dir() for folder in folders if folder.is_dir() for entry in folder.iterdir())
+    return RunEvaluation(sessions, harness_of(rollouts), _planned_sessions(run_dir / ".done" / "evaluate"), known)
 
 
-def _refuse_mixtures(rollouts: Sequence[Rollout]) -> None:
+def _refuse_mixtures(rollouts: Sequence[Rollout], sessions: Sequence[Evaluated]) -> None:
     policies: dict[str, Rollout] = {}
-    results: dict[_Plan, Rollout] = {}
-    for rollout in rollouts:
-        label, task, attempt = plan = _plan(rollout)
-        first = policies.setdefault(label, rollout)
+    results: dict[tuple[str, str, str], Rollout] = {}
+    for rollout, session in zip(rollouts, sessions, strict=True):
+        first = policies.setdefault(session.label, rollout)
         if first.policy != rollout.policy:
             raise RunError(
-                f"{label!r} is {first.policy} in eval/{first.id}.json but {rollout.policy} in eval/{rollout.id}.json",
+                f"{session.label!r} is {first.policy} in eval/{first.id}.json but {rollout.policy} in "
+                f"eval/{rollout.id}.json",
                 "move the files of one of the two away",
             )
-        if rollout.outcome not in _COUNTED:
+        if not session.counted:
             continue
-        if plan in results:
+        if session.plan in results:
             raise RunError(
-                f"eval/{results[plan].id}.json and eval/{rollout.id}.json are both attempt {attempt} at {task} "
-                f"by {label!r}",
+                f"eval/{results[session.plan].id}.json and eval/{rollout.id}.json are both attempt {session.attempt} "
+                f"at {session.task} by {session.label!r}",
                 "move one of the two away",
             )
-        results[plan] = rollout
-
-
-def _gaps(run_dir: Path, plans: set[_Plan]) -> list[str]:
-    """What is missing among the evaluation's sessions, one sentence each."""
-    labels, tasks, attempts = (len(set(column)) for column in zip(*plans, strict=True))
-    planned = _planned_sessions(run_dir / ".done" / "evaluate")
-    if planned is None:
-        folders = (run_dir / "tasks" / split for split in ("heldout", "unseen"))
-        known = sum(entry.is_dir() for folder in folders if folder.is_dir() for entry in folder.iterdir())
-        total = labels * max(tasks, known) * attempts
-        return [f"evaluation is not finished: {len(plans)} of {'' if known else 'at least '}{total} sessions"]
-    gaps = []
-    if planned != len(plans):
-        difference = f"{planned - len(plans)} missing" if planned > len(plans) else "more than were planned"
-        gaps.append(f"the evaluation had {planned} sessions and {len(plans)} are here: {difference}")
-    if absent := labels * tasks * attempts - len(plans):
-        gaps.append(f"{absent} of {labels * tasks * attempts} combinations of policy, task and attempt have no session")
-    return gaps
+        results[session.plan] = rollout
 
 
 def _planned_sessions(path: Path) -> int | None:
@@ -143,7 +159,7 @@ def _planned_sessions(path: Path) -> int | None:
     return sessions
 
 
-def _confidence(path: Path) -> float:
+def read_confidence(path: Path) -> float:
     """`evaluation.confidence` of a resolved configuration, the default where it has none; no other key is looked at."""
     try:
         data: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -164,7 +180,7 @@ def training_curve(rollouts: Iterable[Rollout]) -> list[TrainingPoint]:
     """
     steps: dict[int, list[Rollout]] = defaultdict(list)
     for rollout in rollouts:
-        if rollout.outcome in _COUNTED:
+        if rollout.outcome in COUNTED:
             steps[_step(rollout)].append(rollout)
     return [
         TrainingPoint(

@@ -20,7 +20,8 @@ from harness_adapters.evaluation.statistics import Interval
 
 WIDTH = 100
 _WIDEST_CELL = 24
-_NONE = "–"
+NONE = "–"
+"""What stands in a cell where there is no number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +54,12 @@ def render(comparison: Comparison, form: str = "text") -> str:
 
 def render_text(comparison: Comparison) -> str:
     """Every split's sentence and tables as plain text, at most `WIDTH` columns wide, with a final line feed."""
-    return _render(comparison, lambda text: textwrap.fill(plain(text), WIDTH), _text_table)
+    return _render(comparison, lambda text: textwrap.fill(plain(text), WIDTH), text_table)
 
 
 def render_markdown(comparison: Comparison) -> str:
     """Every split's sentence and tables as Markdown (pipe tables), with a final line feed."""
-    return _render(comparison, lambda text: f"**{_markdown_cell(text)}**", _markdown_table)
+    return _render(comparison, lambda text: f"**{markdown_text(text)}**", markdown_table)
 
 
 def _render(comparison: Comparison, claim: Callable[[str], str], table: Callable[[Table], str]) -> str:
@@ -71,7 +72,7 @@ def _render(comparison: Comparison, claim: Callable[[str], str], table: Callable
 
 def to_json(comparison: Comparison) -> dict[str, Any]:
     """The comparison with its sentences as JSON values; an infinite end of an interval becomes null."""
-    data: dict[str, Any] = _finite(asdict(comparison))
+    data: dict[str, Any] = finite(asdict(comparison))
     for split, encoded in zip(comparison.splits, data["splits"], strict=True):
         encoded["sentence"] = split_sentence(split, comparison.confidence)
     data["sentence"] = sentence(comparison)
@@ -108,10 +109,10 @@ def _policy_row(policy: PolicySummary) -> tuple[str, ...]:
     return (
         policy.label,
         str(policy.tasks),
-        _NONE if policy.solved is None else f"{100 * policy.solved:.1f} %",
-        _interval(policy.interval, lambda end: f"{100 * end:.1f}"),
-        _NONE if policy.tool_calls is None else number(policy.tool_calls, 2),
-        _NONE if policy.tokens is None else number(policy.tokens, 0),
+        NONE if policy.solved is None else f"{100 * policy.solved:.1f} %",
+        interval_cell(policy.interval, lambda end: f"{100 * end:.1f}"),
+        NONE if policy.tool_calls is None else number(policy.tool_calls, 2),
+        NONE if policy.tokens is None else number(policy.tokens, 0),
         str(policy.blocked),
         str(policy.infra),
         str(policy.missing),
@@ -138,10 +139,10 @@ def _solved_row(pair: PairComparison) -> tuple[str, ...]:
         str(pair.tasks),
         str(pair.wins),
         str(pair.losses),
-        difference if pair.tasks else _NONE,
-        interval if pair.tasks else _NONE,
-        _p_value(pair.solved.p) if pair.tasks else _NONE,
-        _NONE if pair.detectable is None else str(math.ceil(100 * pair.detectable)),
+        difference if pair.tasks else NONE,
+        interval if pair.tasks else NONE,
+        p_cell(pair.solved.p) if pair.tasks else NONE,
+        NONE if pair.detectable is None else str(math.ceil(100 * pair.detectable)),
     )
 
 
@@ -158,7 +159,7 @@ def _calls_row(pair: PairComparison) -> tuple[str, ...]:
     compared = pair.calls
     name = f"{pair.new} − {pair.old}"
     if compared.old is None or compared.new is None:
-        return (name, "0", *[_NONE] * 6)
+        return (name, "0", *[NONE] * 6)
     difference, interval = calls(compared.effect)
     change = compared.percent
     return (
@@ -167,13 +168,14 @@ def _calls_row(pair: PairComparison) -> tuple[str, ...]:
         number(compared.new, 2),
         number(compared.old, 2),
         difference,
-        interval if compared.effect.interval else _NONE,
-        _NONE if change is None else f"{number(change.value, 0, sign=True)} %",
-        _NONE if change is None else _interval(change.interval, lambda end: number(end, 0)),
+        interval if compared.effect.interval else NONE,
+        NONE if change is None else f"{number(change.value, 0, sign=True)} %",
+        NONE if change is None else interval_cell(change.interval, lambda end: number(end, 0)),
     )
 
 
-def _text_table(table: Table) -> str:
+def text_table(table: Table) -> str:
+    """One table as plain text, without a final line feed."""
     cells = [[_clip(plain(cell)) for cell in row] for row in (table.columns, *table.rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(table.columns))]
     lines = [
@@ -188,15 +190,17 @@ def _text_table(table: Table) -> str:
     return "\n".join([plain(table.title)[:WIDTH], rule, lines[0], rule, *lines[1:], *(f"  {note}" for note in notes)])
 
 
-def _markdown_table(table: Table) -> str:
-    rows = [[_markdown_cell(cell) for cell in row] for row in table.rows]
+def markdown_table(table: Table) -> str:
+    """One table in Markdown, without a final line feed."""
+    head, *rows = [[markdown_text(cell) for cell in row] for row in (table.columns, *table.rows)]
     alignment = ["---", *["---:"] * (len(table.columns) - 1)]
-    lines = [f"| {' | '.join(row)} |" for row in (table.columns, alignment, *rows)]
-    notes = [f"\n{_markdown_cell(note)}" for note in table.notes]
-    return "\n".join([f"### {_markdown_cell(table.title)}\n", *lines, *notes])
+    lines = [f"| {' | '.join(row)} |" for row in (head, alignment, *rows)]
+    notes = [f"\n{markdown_text(note)}" for note in table.notes]
+    return "\n".join([f"### {markdown_text(table.title)}\n", *lines, *notes])
 
 
-def _markdown_cell(text: str) -> str:
+def markdown_text(text: str) -> str:
+    """Text that Markdown shows as it is."""
     escaped = plain(text)
     for character in "\\`*_|<>[]":
         escaped = escaped.replace(character, "\\" + character)
@@ -211,19 +215,22 @@ def _counts(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {count}" for name, count in counts.items())
 
 
-def _interval(interval: Interval | None, show: Callable[[float], str]) -> str:
-    return _NONE if interval is None else f"{show(interval.low)} to {show(interval.high)}"
+def interval_cell(interval: Interval | None, show: Callable[[float], str]) -> str:
+    """An interval whose ends `show` writes."""
+    return NONE if interval is None else f"{show(interval.low)} to {show(interval.high)}"
 
 
-def _p_value(p: float) -> str:
+def p_cell(p: float) -> str:
+    """A p-value to three digits."""
     return "<0.001" if p < 0.001 else f"{p:.3f}"
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
+    """A JSON value with null for every float that JSON cannot write."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {key: _finite(inner) for key, inner in value.items()}
+        return {key: finite(inner) for key, inner in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return [_finite(inner) for inner in value]
+        return [finite(inner) for inner in value]
     return value

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
 import sys
 import warnings
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -45,21 +46,39 @@ def run_to_the_end(config: RunConfig, parent: Path, resume: Path | None) -> int:
     Raises ConfigError, TaskError, InfraError, EngineError, TrainingError or RunError for expected failures; what was
     finished stays and `--resume` goes on from it.
     """
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
-    warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
-    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     if resume is None:
         check_new(config)
         check_disk(parent)
-    run = RunDirectory.resume(resume) if resume is not None else RunDirectory.create(parent, _anywhere(config))
-    with run:
-        try:
-            asyncio.run(_until_told(_run(run)))
-        except BaseException as error:
-            run.events.append("stopped", reason=type(error).__name__, message=str(error))
-            print(f"stopped; go on with: {command('demo', '--resume', run.path)}", file=sys.stderr)
-            raise
+    run = RunDirectory.resume(resume) if resume is not None else RunDirectory.create(parent, anywhere(config))
+    with run, resumable(command("demo", "--resume", run.path)):
+        finish(run)
     return 0
+
+
+def finish(run: RunDirectory) -> None:
+    """Do whatever is left of an open run and print its results; a stop is noted in its log. Raises what stopped it."""
+    _quieten_libraries()
+    try:
+        asyncio.run(_until_told(_run(run)))
+    except BaseException as error:
+        run.events.append("stopped", reason=type(error).__name__, message=str(error))
+        raise
+
+
+@contextlib.contextmanager
+def resumable(how: str) -> Iterator[None]:
+    """Print the command that goes on, whatever stops the block."""
+    try:
+        yield
+    except BaseException:
+        print(f"stopped; go on with: {how}", file=sys.stderr)
+        raise
+
+
+def _quieten_libraries() -> None:
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
 
 async def _until_told(work: Coroutine[Any, Any, None]) -> None:
@@ -80,7 +99,7 @@ async def _until_told(work: Coroutine[Any, Any, None]) -> None:
         raise
 
 
-def _anywhere(config: RunConfig) -> RunConfig:
+def anywhere(config: RunConfig) -> RunConfig:
     """The configuration with its folders absolute, so that a run can be resumed from another folder."""
     changes: dict[str, object] = {}
     if config.tasks.source != "first-steps":
@@ -96,8 +115,9 @@ def _absolute(path: str) -> str:
 
 async def _run(run: RunDirectory) -> None:
     from harness_adapters.runs.learning import Learner, adapter_copy
+    from harness_adapters.runs.pools import task_pools
     from harness_adapters.runs.results import print_results
-    from harness_adapters.runs.stages import evaluate, record_oracles, task_pools
+    from harness_adapters.runs.stages import evaluate, record_oracles
 
     config = run.config
     check_choices(config)
@@ -129,7 +149,7 @@ async def _run(run: RunDirectory) -> None:
 
 def _plan(config: RunConfig) -> list[tuple[str, float]]:
     sessions = config.producer.groups_per_step * config.producer.group_size
-    evaluated = 3 * (config.tasks.heldout + config.tasks.unseen) * config.evaluation.attempts
+    evaluated = 3 * sum(config.tasks.judged.values()) * config.evaluation.attempts
     return [
         ("record oracle sessions", SECONDS["record"] * config.warm_start.steps * config.warm_start.sessions_per_step),
         ("warm start", SECONDS["warm"] * config.warm_start.steps),

@@ -1,7 +1,7 @@
 """One run's folder: what lies where, and that only one process writes it.
 
     config.resolved.toml   events.jsonl   blocked.jsonl
-    tasks/{train,heldout,unseen}/<id>/    Harbor directories, when the run made its own
+    tasks/{train,heldout,unseen,dev}/<id>/    Harbor directories, when the run made its own
     oracle/<id>.json                      recorded oracle sessions (the warm start's data)
     rollouts/<id>.json                    every training rollout: calls with ids and log-probs, verdicts, reward
     adapters/v<N>/                        immutable PEFT folders; v<N>.canary.json beside them
@@ -61,10 +61,10 @@ class RunDirectory:
 
         Raises InfraError or RunError when the disk refuses, RunError for a name that is too long.
         """
-        path = _fresh_folder(parent, config.name)
+        path = fresh_folder(parent, config.name)
         with contextlib.ExitStack() as undo:
             undo.callback(shutil.rmtree, path, ignore_errors=True)
-            lock = undo.enter_context(_acquire(path))
+            lock = undo.enter_context(acquire(path))
             write_atomic(path / CONFIG, to_toml(config).encode())
             run = undo.enter_context(cls(path, config, lock, path.name))
             run.events.append("run_created", id=run.id, version=__version__, config=config.model_dump())
@@ -80,7 +80,7 @@ class RunDirectory:
         """
         path = resolved_config(path).parent
         with contextlib.ExitStack() as undo:
-            lock = undo.enter_context(_acquire(path))
+            lock = undo.enter_context(acquire(path))
             created = _creation(path)
             config = _config_of(path, str(created.get("version", "")))
             run = undo.enter_context(cls(path, config, lock, str(created.get("id") or path.name)))
@@ -208,7 +208,8 @@ def _config_of(path: Path, version: str) -> RunConfig:
         ) from None
 
 
-def _fresh_folder(parent: Path, name: str) -> Path:
+def fresh_folder(parent: Path, name: str) -> Path:
+    """A new, empty folder `<name>-<time>` under `parent`. Raises InfraError or RunError."""
     with explained(f"cannot make a run directory under {parent}"):
         try:
             parent.mkdir(parents=True, exist_ok=True)
@@ -230,7 +231,8 @@ def _fresh_names(parent: Path, name: str) -> Iterator[Path]:
         yield parent / f"{name}-{stamp}-{number}"
 
 
-def _acquire(path: Path) -> IO[str]:
+def acquire(path: Path) -> IO[str]:
+    """The exclusive lock of a folder, until it is closed. Raises RunError where another process holds it."""
     with explained(f"cannot lock {path}"):
         lock = (path / ".lock").open("w")
     try:

@@ -18,18 +18,17 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness_adapters.config import RunConfig, TasksConfig
+from harness_adapters.config import RunConfig
 from harness_adapters.engines.weights import check_model_folder, packaged_model
 from harness_adapters.errors import ConfigError, InfraError
 from harness_adapters.gateway.renderers import Renderer, check_chat_format, open_renderer
 from harness_adapters.gateway.renderers.template import CHATML_TEMPLATE
 from harness_adapters.harnesses import Harness, get_harness
 from harness_adapters.rollouts.session import SessionRunner
+from harness_adapters.runs.pools import check_new_tasks, check_tasks
 from harness_adapters.sandbox import SandboxSpec, open_sandbox
 from harness_adapters.sandbox.protocol import Sandbox
 from harness_adapters.storage import cache_root
-from harness_adapters.tasks.format import read_tasks
-from harness_adapters.tasks.sources.first_steps import STYLES, oracle_turns
 
 if TYPE_CHECKING:
     from harness_adapters.engines.client import EngineClient
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
     from harness_adapters.gateway import Gateway
 
 
-SPLITS = ("train", "heldout", "unseen")
 NEEDED_BYTES = 1 << 30
 """Checkpoints (three of about 120 MB while one is replaced), adapters and rollouts of a small run."""
 
@@ -89,37 +87,14 @@ def check_choices(config: RunConfig) -> None:
             "warm_start.steps is 0, and the packaged model never solves a task untrained",
             'name a preset (preset = "tiny-cpu" has the values for this machine), or set warm_start.steps above 0',
         )
-    check_task_folder(config.tasks, oracles=config.warm_start.steps > 0)
+    check_tasks(config)
 
 
 def check_new(config: RunConfig) -> None:
-    """Raise ConfigError for what `check_choices` refuses, and for keys of a new configuration that would do nothing."""
+    """Raise ConfigError for what `check_choices` refuses, for keys of a new configuration that would do nothing, and
+    for a test set that is not the frozen one."""
     check_choices(config)
-    usual = TasksConfig()
-    idle = [key for key in ("train", "heldout", "unseen") if getattr(config.tasks, key) != getattr(usual, key)]
-    if config.tasks.source != "first-steps" and idle:
-        raise ConfigError(
-            f"tasks.{idle[0]} says how many first-steps tasks to make; {config.tasks.source} holds its own",
-            "leave it out (and --tasks), or tasks.source",
-        )
-
-
-def check_task_folder(tasks: TasksConfig, *, oracles: bool) -> None:
-    """Raise ConfigError where `tasks.source` is a folder that cannot hold a run's pools, TaskError for a task in it
-    that does not parse or, where `oracles` are to be recorded, for one without an oracle that does."""
-    if tasks.source == "first-steps":
-        return
-    source = Path(tasks.source).expanduser()
-    if not all((source / split).is_dir() for split in ("train", "heldout")):
-        raise ConfigError(
-            f"tasks.source: {source.resolve()} has no train/ and heldout/ folders of tasks",
-            "a relative one is looked up from the current folder; harness-adapters tasks first-steps shows the form",
-        )
-    pools = {split: read_tasks(source / split) for split in SPLITS if (source / split).is_dir()}
-    for task in pools["train"] if oracles else ():
-        there = [style for style in STYLES if (task.path / "solution" / f"{style}.json").exists()]
-        for style in there or STYLES[:1]:
-            oracle_turns(task, style)
+    check_new_tasks(config)
 
 
 def _trainable_harness(config: RunConfig) -> Harness:
@@ -141,13 +116,14 @@ def bubblewrap(spec: SandboxSpec) -> Sandbox:
     return open_sandbox("bubblewrap", spec)
 
 
-def check_disk(folder: Path) -> None:
-    """Raise InfraError where the disk that `folder` is (or will be) on is too full for a run."""
+def check_disk(folder: Path, runs: int = 1) -> None:
+    """Raise InfraError where the disk that `folder` is (or will be) on is too full for so many runs."""
     there = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.is_dir())
     free = shutil.disk_usage(there).free
-    if free < NEEDED_BYTES:
+    if free < runs * NEEDED_BYTES:
         raise InfraError(
-            f"only {free >> 20} MB are free under {folder}", f"a run needs {NEEDED_BYTES >> 20} MB; free some space"
+            f"only {free >> 20} MB are free under {folder}",
+            f"{'a run needs' if runs == 1 else f'{runs} runs need'} {runs * NEEDED_BYTES >> 20} MB; free some space",
         )
 
 

@@ -1,4 +1,4 @@
-"""The stages of a run before and after GRPO: tasks, oracle sessions, warm start, evaluation.
+"""The stages of a run before and after GRPO: oracle sessions, warm start, evaluation.
 
 Invariant: each stage can be killed at any moment and entered again; what it finished is on the disk under a final
 name and is not done twice.
@@ -28,28 +28,11 @@ from harness_adapters.rollouts.session import SessionPlan, SessionRunner
 from harness_adapters.runs.directory import RunDirectory
 from harness_adapters.runs.progress import Progress
 from harness_adapters.runs.resuming import ResumingRunner
-from harness_adapters.runs.stack import SPLITS, Stack, bubblewrap, check_task_folder
-from harness_adapters.tasks.format import Task, read_tasks
-from harness_adapters.tasks.sources.first_steps import OracleTurn, generate, oracle_turns
+from harness_adapters.runs.stack import Stack, bubblewrap
+from harness_adapters.tasks.format import Task
+from harness_adapters.tasks.sources.first_steps import OracleTurn, oracle_turns
 
 STYLES = ("direct", "careful")
-
-
-def task_pools(run: RunDirectory) -> dict[str, list[Task]]:
-    """The run's tasks by split: generated into `tasks/` once, or read from the folder the configuration names.
-
-    Raises TaskError for a directory that does not parse, ConfigError for a folder that cannot hold the pools.
-    """
-    config = run.config.tasks
-    if config.source == "first-steps":
-        source = run.path / "tasks"
-        if not run.done("tasks"):
-            generate(source, seed=run.config.seed, train=config.train, heldout=config.heldout, unseen=config.unseen)
-            run.mark_done("tasks")
-    else:
-        check_task_folder(config, oracles=False)
-        source = Path(config.source).expanduser()
-    return {split: read_tasks(source / split) if (source / split).is_dir() else [] for split in SPLITS}
 
 
 def guard_policy(task: Task, pack: str = "train") -> GuardPolicy:
@@ -130,7 +113,7 @@ async def evaluate(
     pools: Mapping[str, Sequence[Task]],
     progress: Progress,
 ) -> None:
-    """One attempt (or `evaluation.attempts`) of every held-out task by every policy, all from one engine.
+    """One attempt (or `evaluation.attempts`) of every task judged on by every policy, all from one engine.
 
     `policies` maps a label (base, warm, final) to the served name. Policies take turns task by task, so that whatever
     changes on the machine meanwhile meets all of them alike. Raises EngineError where the engine lacks one of them.
@@ -149,7 +132,7 @@ async def evaluate(
             allow_base=name == BASE_POLICY,
             tags={"split": split, "policy_label": label, "attempt": str(attempt)},
         )
-        for split in ("heldout", "unseen")
+        for split in run.config.tasks.judged
         for number, task in enumerate(pools[split])
         for attempt in range(run.config.evaluation.attempts)
         for label, name in policies.items()

@@ -2,7 +2,7 @@
 
 Invariants
 - Every table is plain CSV: ASCII, one header line, commas without quoting, no blanks around values, nothing missing.
-- A table belongs to one pool, `train` or `heldout`; no question about it crosses.
+- A table belongs to one pool, `train`, `dev` or `heldout`; no question about it crosses.
 - The bytes on the disk are those the record's `sha256` names; anything else is refused.
 """
 
@@ -60,7 +60,7 @@ def load_tables() -> tuple[Table, ...]:
 
 
 def tables_of(pool: str) -> tuple[Table, ...]:
-    """The tables of one pool, `train` or `heldout`."""
+    """The tables of one pool, `train`, `dev` or `heldout`."""
     return tuple(table for table in load_tables() if table.pool == pool)
 
 

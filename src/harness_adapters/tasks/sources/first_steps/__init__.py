@@ -1,12 +1,14 @@
 """First steps: tasks that one or two shell commands solve, for models small enough to train on two CPU cores.
 
-Eight trained families and one that is never trained. Three pools come out: `train`; `heldout`, the same families made
-of other words and other tables; `unseen`, the untrained family. Everything is drawn from one seed.
+Eight trained families and five that are never trained. Four splits come out: `train`; `dev` and `heldout`, the same
+families made of other words and other tables; `unseen`, the untrained families. A recipe is tuned on `dev` and judged
+on the last two, once. Everything is drawn from one seed.
 
 Invariants
 - The same seed and counts give the same bytes; a larger count keeps the smaller one's tasks and adds to them.
-- No word, file name or table of `train` occurs in `heldout` or `unseen`; no instruction occurs twice anywhere.
-- Every family has the same share of its pool, one task more or less.
+- No word, file name or table of `train`, `dev` or `heldout` occurs in another of them; `unseen` is made of those of
+  `heldout`. No instruction occurs twice in a split, nor in two of them.
+- Every family has the same share of its split, one task more or less.
 - The agent sees the instruction and `environment/`; the answer lies in `tests/` and `solution/` only.
 """
 
@@ -19,7 +21,7 @@ from typing import Any
 
 from harness_adapters.errors import TaskError
 from harness_adapters.tasks.format import WORKDIR, Task, write_task
-from harness_adapters.tasks.sources.first_steps import checks, file_families, table_families
+from harness_adapters.tasks.sources.first_steps import checks, file_families, table_families, unseen_families
 from harness_adapters.tasks.sources.first_steps.draft import Draft, Family, Pool
 from harness_adapters.tasks.sources.first_steps.oracle import (
     FINAL,
@@ -45,21 +47,34 @@ TRAINED: Mapping[str, Family] = {
     "mean": table_families.mean,
 }
 
-UNSEEN: Mapping[str, Family] = {"copy": file_families.copy}
+UNSEEN: Mapping[str, Family] = {
+    "copy": unseen_families.copy,
+    "delete": unseen_families.delete,
+    "upper": unseen_families.upper,
+    "smallest": table_families.smallest,
+    "merge": unseen_families.merge,
+}
 
-_SPLITS = {"train": ("train", TRAINED), "heldout": ("heldout", TRAINED), "unseen": ("heldout", UNSEEN)}
+_SPLITS = {
+    "train": ("train", TRAINED),
+    "dev": ("dev", TRAINED),
+    "heldout": ("heldout", TRAINED),
+    "unseen": ("heldout", UNSEEN),
+}
 """Split name: the pool of words and tables it draws from, and its families."""
 
 _MAX_REDRAWS = 1000
 
 
-def generate(folder: Path, *, seed: int, train: int, heldout: int, unseen: int) -> dict[str, list[Task]]:
-    """Write `folder/<split>/<id>/` for the three splits and return the tasks, families taking turns.
+def generate(
+    folder: Path, *, seed: int, train: int = 0, dev: int = 0, heldout: int = 0, unseen: int = 0
+) -> dict[str, list[Task]]:
+    """Write `folder/<split>/<id>/` for the four splits and return the tasks, families taking turns.
 
     Directories of an earlier, equal call are kept. Raises TaskError when other content is in the way or a count asks
     for more distinct tasks than a family has; InfraError when the disk refuses.
     """
-    counts = {"train": train, "heldout": heldout, "unseen": unseen}
+    counts = {"train": train, "dev": dev, "heldout": heldout, "unseen": unseen}
     return {split: _generate_split(folder / split, split, seed, count) for split, count in counts.items()}
 
 

@@ -1,8 +1,4 @@
-"""Families about files and folders; each is solved by one shell command.
-
-`copy` is never trained: it is the unseen family. Nothing in the trained ones uses `cp` or keeps a file while making
-another like it.
-"""
+"""Trained families about files and folders; each is solved by one shell command."""
 
 from __future__ import annotations
 
@@ -113,25 +109,4 @@ def tree(rng: random.Random, pool: Pool) -> Draft:
         act=f"mkdir -p {folder} && touch {folder}/{name}.txt",
         conditions=[f'folder "$work/{folder}"', f'plain "{path}"', f'[ ! -s "{path}" ]'],
         parameters={"words": [folder, name]},
-    )
-
-
-def copy(rng: random.Random, pool: Pool) -> Draft:
-    """The same content under a second name, and the first file as it was. The unseen family."""
-    old, new = rng.sample(pool.words, 2)
-    content = text_file(rng, pool.words, rng.randint(1, 3))
-    wording = rng.choice(
-        (
-            "Copy the file {old} to {new}.",
-            "Make a copy of the file {old} named {new}.",
-        )
-    )
-    return Draft(
-        instruction=wording.format(old=f"{old}.txt", new=f"{new}.txt"),
-        look="ls",
-        act=f"cp {old}.txt {new}.txt",
-        conditions=[f'same "$work/{old}.txt" content', f'same "$work/{new}.txt" content'],
-        environment={f"{old}.txt": content},
-        expected={"content": content.removesuffix(b"\n")},
-        parameters={"words": [old, new]},
     )

@@ -1,10 +1,13 @@
 """Families that ask about a real table; each is solved by one pipeline of tail, cut, sort, wc or awk.
 
+`smallest` is never trained: it asks of an unseen family what `largest` asks of a trained one.
+
 Every task gets its own seeded sample of the table's rows, so no answer can be known from having seen the table, and a
 constant answer solves next to nothing. Each expected value is computed in two independent ways that must agree.
 
-Tolerance: counts and largest values are exact as numbers (4.50 is 4.5). A mean may be off by 0.1 percent, which the
-instruction states; with at most 120 rows, dividing by one row too many or too few is off by more than 0.8 percent.
+Tolerance: counts, largest and smallest values are exact as numbers (4.50 is 4.5). A mean may be off by 0.1 percent,
+which the instruction states; with at most 120 rows, dividing by one row too many or too few is off by more than 0.8
+percent.
 """
 
 from __future__ import annotations
@@ -68,6 +71,34 @@ def largest(rng: random.Random, pool: Pool) -> Draft:
         instruction=wording.format(number=number, column=column, table=f"{table.name}.csv", answer=f"{answer}.txt"),
         act=f"tail -n +2 {table.name}.csv | cut -d, -f{number} | sort -n | tail -n 1 > {answer}.txt",
         value=repr(top),
+        tolerance="0",
+        column=column,
+    )
+
+
+def smallest(rng: random.Random, pool: Pool) -> Draft:
+    """The smallest value of a numeric column, never 0: many columns have that one, and it would be guessed."""
+    answer = rng.choice(pool.words)
+    while True:
+        table = _sampled(rng, pool)
+        column = rng.choice(table.numeric)
+        values = table.column(column)
+        if min(map(Decimal, values)) != 0:
+            break
+    bottom = _agreed(float(min(map(Decimal, values))), sorted(float(v) for v in values)[0])
+    number = table.number(column)
+    wording = rng.choice(
+        (
+            "Find the smallest value in column {number} ({column}) of {table} and write only that number to {answer}.",
+            "What is the smallest value of {column} (column {number}) in {table}? Write only the number to {answer}.",
+        )
+    )
+    return _draft(
+        table,
+        answer,
+        instruction=wording.format(number=number, column=column, table=f"{table.name}.csv", answer=f"{answer}.txt"),
+        act=f"tail -n +2 {table.name}.csv | cut -d, -f{number} | sort -n | head -n 1 > {answer}.txt",
+        value=repr(bottom),
         tolerance="0",
         column=column,
     )

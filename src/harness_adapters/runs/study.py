@@ -1,0 +1,151 @@
+"""A study from its file to its report: one run a seed, made by the very code of `train`, one after the other.
+
+    <study>/study.resolved.toml      the study's file with every key
+    <study>/<name>-s<seed>-<time>/   the run directory of a seed
+    <study>/report.md                the whole report, once every seed is done
+
+Invariants
+- A study directory is held by an exclusive lock while it is written.
+- A seed that is done is not run again; one that was stopped goes on where it was. One command does both.
+- The report is a function of the recorded rollouts alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import IO
+
+from harness_adapters.errors import ConfigError, RunError
+from harness_adapters.evaluation.from_study import STUDY, read_study, run_folders
+from harness_adapters.evaluation.study import compare_study
+from harness_adapters.evaluation.study_tables import render_study
+from harness_adapters.runs.demo import anywhere, finish, resumable
+from harness_adapters.runs.directory import RunDirectory, acquire, fresh_folder
+from harness_adapters.runs.invocation import command
+from harness_adapters.runs.stack import check_disk
+from harness_adapters.runs.study_config import StudyConfig, load_study, resolve
+from harness_adapters.storage import write_atomic
+
+Play = Callable[[RunDirectory], None]
+"""Does whatever is left of an open run."""
+
+
+class StudyDirectory:
+    """The open, locked folder of one study. Use as a context manager."""
+
+    def __init__(self, path: Path, config: StudyConfig, lock: IO[str]) -> None:
+        self.path = path
+        self.config = config
+        self._lock = lock
+
+    @classmethod
+    def create(cls, parent: Path, config: StudyConfig) -> StudyDirectory:
+        """A new folder `<name>-<time>` under `parent`, or none. Raises InfraError or RunError."""
+        path = fresh_folder(parent, config.run.name)
+        with contextlib.ExitStack() as undo:
+            undo.callback(shutil.rmtree, path, ignore_errors=True)
+            lock = undo.enter_context(acquire(path))
+            write_atomic(path / STUDY, config.to_toml().encode())
+            undo.pop_all()
+        return cls(path, config, lock)
+
+    @classmethod
+    def resume(cls, path: Path) -> StudyDirectory:
+        """Open an existing study for writing.
+
+        Raises RunError when it is none, is held by another process, or has a configuration that this version of the
+        program does not read.
+        """
+        path = path.resolve()
+        if not (path / STUDY).is_file():
+            raise RunError(f"{path} is no study", f"it has no {STUDY}; one run goes on by `demo --resume`")
+        with contextlib.ExitStack() as undo:
+            lock = undo.enter_context(acquire(path))
+            try:
+                config = load_study(path / STUDY)
+            except ConfigError as error:
+                raise RunError(
+                    f"the study in {path} was made by another version of the program, or its {STUDY} was edited: "
+                    f"{error.message}",
+                    "resume it with the version that made it, or start a new study",
+                ) from None
+            undo.pop_all()
+        return cls(path, config, lock)
+
+    def __enter__(self) -> StudyDirectory:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.close()
+
+
+def start_study(config: StudyConfig, parent: Path, play: Play = finish) -> int:
+    """Make a study directory under `parent`, run every seed and report. Returns the exit code.
+
+    Raises what a run does; what was finished stays, and `study --resume` goes on from it.
+    """
+    config = resolve(config)
+    check_disk(parent, len(config.seeds))
+    with StudyDirectory.create(parent, replace(config, run=anywhere(config.run))) as study:
+        return _go_on(study, play)
+
+
+def resume_study(path: Path, play: Play = finish) -> int:
+    """Go on with a study that was stopped, or report again one that is done. Returns the exit code."""
+    with StudyDirectory.resume(path) as study:
+        return _go_on(study, play)
+
+
+def _go_on(study: StudyDirectory, play: Play) -> int:
+    with resumable(command("study", "--resume", study.path)):
+        print(f"study directory: {study.path}", file=sys.stderr)
+        for number, seed in enumerate(study.config.seeds, 1):
+            _run_seed(study, seed, f"seed {seed}, {number} of {len(study.config.seeds)}", play)
+            _forget()
+        _report(study.path)
+    return 0
+
+
+def _run_seed(study: StudyDirectory, seed: int, name: str, play: Play) -> None:
+    expected = study.config.run_of(seed)
+    folder = run_folders(study.path, study.config.seeds).get(seed)
+    if folder is not None and _done(folder):
+        print(f"{name}: done already, in {folder.name}", file=sys.stderr)
+        return
+    print(f"{name}: {'goes on' if folder is not None else 'begins'}", file=sys.stderr)
+    run = RunDirectory.resume(folder) if folder is not None else RunDirectory.create(study.path, expected)
+    with run:
+        if run.config != expected:
+            raise RunError(
+                f"{run.path} has another configuration than its study", "restore it from a copy, or move it away"
+            )
+        play(run)
+        if not _done(run.path):
+            raise RunError(f"the run {run.path} came to an end without its report", "resume the study")
+
+
+def _done(run: Path) -> bool:
+    """Whether a run has been evaluated and has its report, the last that a run writes."""
+    return (run / ".done" / "evaluate").exists() and (run / "report.html").exists()
+
+
+def _forget() -> None:
+    """Let go of one run's model and trainer before the next begins."""
+    from harness_adapters.runs.learning import give_memory_back
+
+    gc.collect()
+    give_memory_back()
+
+
+def _report(path: Path) -> None:
+    compared = compare_study(read_study(path))
+    write_atomic(path / "report.md", render_study(compared, "markdown").encode())
+    print(render_study(compared), end="")
+    print(f"\nreport: {path / 'report.md'}")
+    print(f"its sessions in one small file: {command('study', '--from', path, '--export', 'sessions.jsonl')}")
