@@ -116,6 +116,22 @@ def test_a_leased_version_is_unloaded_only_after_its_last_session(tmp_path: Path
     asyncio.run(run())
 
 
+def test_a_version_that_is_gone_leaves_nothing_behind(tmp_path: Path) -> None:
+    async def run() -> None:
+        host = Host()
+        made = publisher(host, tmp_path)
+        for number in range(5):
+            host.served[version(number).name] = (-1.0 - number, -1.0, -1.0)
+            await made.publish(version(number), scores(-1.0 - number, -1.0, -1.0))
+            with made.lease(version(number).name), made.lease(version(number).name):
+                pass
+        assert host.loaded == ["run-pi-v4"]
+        assert set(made._scores) == {BASE_POLICY, "run-pi-v4"}
+        assert not made._leases
+
+    asyncio.run(run())
+
+
 def test_a_version_is_never_published_twice(tmp_path: Path) -> None:
     async def run() -> None:
         host = Host()

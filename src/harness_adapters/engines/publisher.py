@@ -166,6 +166,8 @@ class Publisher:
             yield name
         finally:
             self._leases[name] -= 1
+            if not self._leases[name]:
+                del self._leases[name]
 
     async def sweep(self) -> None:
         """Unload every version that nobody holds and that is not current."""
