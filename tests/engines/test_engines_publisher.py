@@ -116,6 +116,64 @@ def test_a_leased_version_is_unloaded_only_after_its_last_session(tmp_path: Path
     asyncio.run(run())
 
 
+def test_a_sweep_amid_a_publication_leaves_the_new_version_alone(tmp_path: Path) -> None:
+    class SweptHost(Host):
+        async def score(self, model: str, token_ids: Sequence[int]) -> list[float | None]:
+            await made.sweep()
+            return await super().score(model, token_ids)
+
+    async def run() -> None:
+        for number in range(2):
+            host.served[version(number).name] = (-1.0 - number, -1.0, -1.0)
+            await made.publish(version(number), scores(-1.0 - number, -1.0, -1.0))
+            assert made.current == version(number).name
+        assert host.loaded == ["run-pi-v1"]
+
+    host = SweptHost()
+    made = publisher(host, tmp_path)
+    asyncio.run(run())
+
+
+def test_a_version_that_the_engine_did_not_let_go_is_unloaded_by_a_later_sweep(tmp_path: Path) -> None:
+    class BusyHost(Host):
+        busy = True
+
+        async def unload_adapter(self, name: str) -> None:
+            if self.busy:
+                raise EngineError("not now")
+            await super().unload_adapter(name)
+
+    async def run() -> None:
+        host = BusyHost()
+        made = publisher(host, tmp_path)
+        host.served = {"run-pi-v0": (-1.0, -1.0, -1.0), "run-pi-v1": (-0.5, -0.5, -0.5)}
+        await made.publish(version(0), scores(-1.0, -1.0, -1.0))
+        with pytest.raises(EngineError, match="not now"):
+            await made.publish(version(1), scores(-0.5, -0.5, -0.5))
+        assert made.current == "run-pi-v1"
+        host.busy = False
+        await made.sweep()
+        assert host.loaded == ["run-pi-v1"]
+
+    asyncio.run(run())
+
+
+def test_a_version_that_is_gone_leaves_nothing_behind(tmp_path: Path) -> None:
+    async def run() -> None:
+        host = Host()
+        made = publisher(host, tmp_path)
+        for number in range(5):
+            host.served[version(number).name] = (-1.0 - number, -1.0, -1.0)
+            await made.publish(version(number), scores(-1.0 - number, -1.0, -1.0))
+            with made.lease(version(number).name), made.lease(version(number).name):
+                pass
+        assert host.loaded == ["run-pi-v4"]
+        assert set(made._scores) == {BASE_POLICY, "run-pi-v4"}
+        assert not made._leases
+
+    asyncio.run(run())
+
+
 def test_a_version_is_never_published_twice(tmp_path: Path) -> None:
     async def run() -> None:
         host = Host()

@@ -131,6 +131,32 @@ def test_each_fault_spoils_what_it_names() -> None:
     with_engine([ScriptedTurn("some text", fault=fault) for fault in faults], check)
 
 
+def test_a_client_that_goes_away_ends_the_turn_it_waited_for() -> None:
+    async def check(post: Post, http: aiohttp.ClientSession, url: str) -> None:
+        before = asyncio.all_tasks()
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(post(prompt_after(0)), 0.2)
+        async with asyncio.timeout(10):
+            while asyncio.all_tasks() - before:  # noqa: ASYNC110 - the server's tasks are nobody's to wait for
+                await asyncio.sleep(0.01)
+
+    with_engine([ScriptedTurn("late", delay=60)], check)
+
+
+def test_only_the_latest_requests_are_kept() -> None:
+    async def play() -> None:
+        engine = ScriptedEngine(TOKENIZER, keep_requests=3)
+        engine.add("oracle", ["hello"])
+        async with engine.serve() as url, aiohttp.ClientSession() as http:
+            for limit in range(1, 6):
+                body = {"model": "oracle", "prompt": prompt_after(0), "max_tokens": limit}
+                async with http.post(f"{url}/v1/completions", json=body) as response:
+                    assert (await response.json())["id"] == f"scripted-{limit}"
+        assert [request["max_tokens"] for request in engine.requests] == [3, 4, 5]
+
+    asyncio.run(play())
+
+
 def test_a_tokenizer_without_chatml_is_refused() -> None:
     with pytest.raises(ConfigError, match="lacks"):
         ScriptedEngine(Tokenizer(models.BPE()))

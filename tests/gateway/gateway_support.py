@@ -85,6 +85,7 @@ class Client:
     url: str
     session: GatewaySession
     engine: ScriptedEngine
+    gateway: Gateway
     messages: list[dict[str, Any]] = field(
         default_factory=lambda: [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "go"}]
     )
@@ -127,5 +128,5 @@ async def playing(
         listener = socket.create_server(("127.0.0.1", 0))
         port = listener.getsockname()[1]
         await session.attach(listener)
-        yield Client(http, f"http://127.0.0.1:{port}", session, engine)
+        yield Client(http, f"http://127.0.0.1:{port}", session, engine, gateway)
         await session.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import socket
 import time
 from typing import Any
 
@@ -173,6 +174,44 @@ def test_closing_cuts_what_is_being_answered() -> None:
                 await asking
             with pytest.raises(aiohttp.ClientError):
                 await client.post()
+
+    asyncio.run(run())
+
+
+def test_a_close_that_is_cut_short_is_finished_all_the_same() -> None:
+    async def run() -> None:
+        async with playing([ScriptedTurn("never", delay=30)]) as client:
+            asking = asyncio.create_task(client.post())
+            while not client.engine.requests:  # noqa: ASYNC110 - the engine keeps a list, not an event
+                await asyncio.sleep(0.01)
+            closing = asyncio.create_task(client.session.close())
+            await asyncio.sleep(0.01)
+            closing.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await closing
+            await client.session.close()
+            async with asyncio.timeout(5):
+                with pytest.raises(aiohttp.ClientError):
+                    await asking
+
+    asyncio.run(run())
+
+
+def test_a_listener_whose_attaching_is_cut_short_is_closed_with_its_session() -> None:
+    async def run() -> None:
+        async with playing([]) as client:
+            for rounds in range(4):
+                session = client.gateway.open(spec(id=f"cut {rounds}"))
+                listener = socket.create_server(("127.0.0.1", 0))
+                attaching = asyncio.create_task(session.attach(listener))
+                for _ in range(rounds):
+                    await asyncio.sleep(0)
+                attaching.cancel()
+                await asyncio.gather(attaching, return_exceptions=True)
+                await session.close()
+                # One that was cancelled before its first step never took the listener over.
+                assert listener.fileno() == -1 or rounds == 0
+                listener.close()
 
     asyncio.run(run())
 

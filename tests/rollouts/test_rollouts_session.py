@@ -260,6 +260,41 @@ def test_cancelled_caller_sees_its_cancellation_after_the_clean_up(open_bench: O
             with pytest.raises(asyncio.CancelledError):
                 await task
             assert children() <= before
+            again = await bench.runner.run(bench.plan(SOLVE))
+            assert again.solved, "a session cancelled twice counts as running for ever"
+
+    asyncio.run(run())
+
+
+class KilledAtLeisure:
+    """A sandbox whose death the host learns of only once `release` is set."""
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self._sandbox = sandbox
+        self.killing = asyncio.Event()
+        self.release = asyncio.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._sandbox, name)
+
+    async def kill(self) -> None:
+        self.killing.set()
+        await self.release.wait()
+        await self._sandbox.kill()
+
+
+def test_session_that_cleans_up_is_not_cancelled_any_more_and_keeps_its_outcome(open_bench: OpenBench) -> None:
+    async def run() -> None:
+        async with open_bench(Scripted(), KIND, wrap=KilledAtLeisure) as bench:
+            turns = [tool_turn("shell", command="kill -9 $PPID"), "Done."]
+            task = asyncio.create_task(bench.runner.run(bench.plan(turns)))
+            while not bench.opened:  # noqa: ASYNC110 - the bench keeps a list, not an event
+                await asyncio.sleep(0.01)
+            sandbox: Any = bench.opened[0]
+            await sandbox.killing.wait()
+            assert not bench.runner.cancel("s1")
+            sandbox.release.set()
+            assert (await task).outcome is Outcome.AGENT_FAULT
 
     asyncio.run(run())
 

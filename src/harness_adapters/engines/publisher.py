@@ -127,6 +127,15 @@ class Publisher:
         """
         if version.name in self._loaded:
             raise EngineError(f"{version.name} is already loaded", "versions are never reused; publish the next number")
+        with self.lease(version.name):  # or a sweep in the meantime would take it for one that nobody wants any more
+            report = await self._load_and_prove(version, right)
+            previous, self.current = self.current, version.name
+        self._scores[version.name] = right
+        if previous is not None:
+            await self._retire(previous)
+        return report
+
+    async def _load_and_prove(self, version: PolicyVersion, right: CanaryScores) -> CanaryReport:
         await self._host.load_adapter(version.name, self.folder(version))
         self._loaded.add(version.name)
         try:
@@ -141,10 +150,6 @@ class Publisher:
                 f"the engine does not serve {version.name}: it is {report.served:.3g} nats a token off the trainer",
                 f"distance to {distances}; training stops, no session used it",
             )
-        previous, self.current = self.current, version.name
-        self._scores[version.name] = right
-        if previous is not None:
-            await self._retire(previous)
         return report
 
     async def examine(self, name: str, right: CanaryScores) -> CanaryReport:
@@ -166,6 +171,8 @@ class Publisher:
             yield name
         finally:
             self._leases[name] -= 1
+            if not self._leases[name]:
+                del self._leases[name]
 
     async def sweep(self) -> None:
         """Unload every version that nobody holds and that is not current."""
@@ -179,8 +186,12 @@ class Publisher:
                 self._scores.pop(name, None)
 
     async def _unload(self, name: str) -> None:
-        self._loaded.discard(name)
-        await asyncio.shield(self._host.unload_adapter(name))
+        self._loaded.discard(name)  # at once, so that nobody else unloads it meanwhile
+        try:
+            await asyncio.shield(self._host.unload_adapter(name))
+        except EngineError:
+            self._loaded.add(name)
+            raise
 
 
 def _flatten(scores: CanaryScores) -> list[float]:

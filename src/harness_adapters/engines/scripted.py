@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
+from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -63,12 +65,12 @@ class ScriptedTurn:
 
 
 class ScriptedEngine:
-    """Scripts by model name. `requests` keeps the bodies of all completion requests, oldest first.
+    """Scripts by model name. `requests` keeps the bodies of the latest `keep_requests` completion requests.
 
     Raises ConfigError for a tokenizer without ChatML's special tokens.
     """
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer, *, keep_requests: int = 100) -> None:
         start, end = tokenizer.token_to_id(_START), tokenizer.token_to_id(_END)
         if start is None or end is None:
             raise ConfigError(f"the tokenizer lacks {_START} or {_END}", "scripts are played in ChatML")
@@ -76,7 +78,8 @@ class ScriptedEngine:
         self._tokenizer = Tokenizer.from_str(tokenizer.to_str())
         self._tokenizer.encode_special_tokens = True
         self._scripts: dict[str, tuple[ScriptedTurn, ...]] = {}
-        self.requests: list[dict[str, Any]] = []
+        self.requests: deque[dict[str, Any]] = deque(maxlen=keep_requests)
+        self._answers = itertools.count(1)
 
     def add(self, name: str, turns: Sequence[str | ScriptedTurn]) -> None:
         """Play `turns` under the model name `name`, replacing an earlier script of that name."""
@@ -95,7 +98,8 @@ class ScriptedEngine:
         app.router.add_get("/health", _health)
         app.router.add_post("/v1/load_lora_adapter", _no_adapters)
         app.router.add_post("/v1/unload_lora_adapter", _no_adapters)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
+        # A client that goes away cancels its turn: a slow one would else stay, after the engine itself is closed.
+        runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=0.5)
         await runner.setup()
         try:
             site = web.TCPSite(runner, host, port)
@@ -142,7 +146,7 @@ class ScriptedEngine:
             "finish_reason": "stop" if len(ids) == len(whole) else "length",
         }
         answer = {
-            "id": f"scripted-{len(self.requests)}",
+            "id": f"scripted-{next(self._answers)}",
             "object": "text_completion",
             "model": body["model"],
             "choices": [choice],

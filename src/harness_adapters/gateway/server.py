@@ -42,6 +42,7 @@ class ChatServer:
         self._heartbeat = heartbeat
         self._servers: list[asyncio.Server] = []
         self._http: web.Server | None = None
+        self._closing: asyncio.Task[None] | None = None
 
     async def listen(self, listener: socket.socket) -> None:
         """Serve on `listener`, which belongs to this server from now on."""
@@ -50,13 +51,25 @@ class ChatServer:
             self._http = web.Server(self._handle, handler_cancellation=True, access_log=None)
         try:
             listener.setblocking(False)
-            self._servers.append(await asyncio.get_running_loop().create_server(self._http, sock=listener))
+            loop = asyncio.get_running_loop()
+            server = await loop.create_server(self._http, sock=listener, start_serving=False)
         except (OSError, ValueError):
             listener.close()
             raise
+        # Known before it serves, so that `close` ends it when the caller is cancelled while it starts.
+        self._servers.append(server)
+        await server.start_serving()
 
     async def close(self) -> None:
-        """Stop listening and cancel what is being answered; idempotent."""
+        """Stop listening and cancel what is being answered; idempotent.
+
+        Goes on to its end even when the caller is cancelled; another call waits for the same end.
+        """
+        if self._closing is None or self._closing.done():
+            self._closing = asyncio.create_task(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
         servers, self._servers = self._servers, []
         for server in servers:
             server.close()

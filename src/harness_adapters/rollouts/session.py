@@ -107,7 +107,9 @@ class SessionRunner:
         self.open_sandbox = open_sandbox
         self.config = config
         self.context = context
-        self._running: dict[str, asyncio.Task[object]] = {}
+        self._running: set[str] = set()
+        self._playing: dict[str, asyncio.Task[object]] = {}
+        """Of the running sessions those that may be cancelled, having not come to their end."""
         self._cancelled: set[str] = set()
 
     async def run(self, plan: SessionPlan) -> Rollout:
@@ -115,19 +117,20 @@ class SessionRunner:
         task = asyncio.current_task()
         if task is None or plan.id in self._running:
             raise ValueError(f"session {plan.id} is running already")
-        self._running[plan.id] = task
+        self._running.add(plan.id)
         session = _Session(self, plan)
         try:
             ending = await self._ending(session, task)
         finally:
-            await _to_the_end(session.clean_up())
-            self._running.pop(plan.id, None)
-            self._cancelled.discard(plan.id)
+            try:
+                await _to_the_end(session.clean_up())
+            finally:
+                self._running.discard(plan.id)
         return session.rollout(ending)
 
     def cancel(self, session_id: str) -> bool:
-        """End one running session with outcome `CANCELLED`; false if none of that id runs."""
-        task = self._running.get(session_id)
+        """End one session with outcome `CANCELLED`; false if none of that id runs, or if it cleans up already."""
+        task = self._playing.get(session_id)
         if task is None:
             return False
         self._cancelled.add(session_id)
@@ -135,6 +138,7 @@ class SessionRunner:
 
     async def _ending(self, session: _Session, task: asyncio.Task[object]) -> Ending:
         seconds = self.config.session.seconds
+        self._playing[session.plan.id] = task
         try:
             async with asyncio.timeout(seconds):
                 return await session.play()
@@ -150,6 +154,9 @@ class SessionRunner:
         except Exception as error:  # The boundary: our own bug ends one session as infra, never as a reward of 0.
             log.exception("session %s: unexpected failure in phase %s", session.plan.id, session.phase)
             return Ending(Outcome.INFRA, f"unexpected {type(error).__name__} in phase {session.phase}: {error}")
+        finally:
+            del self._playing[session.plan.id]
+            self._cancelled.discard(session.plan.id)
 
 
 class _Session:

