@@ -22,6 +22,8 @@ from typing import Any
 from harness_adapters.config import RunConfig, load_config
 from harness_adapters.engines.client import CompletionRequest, EngineClient
 from harness_adapters.engines.embedded import EmbeddedEngine
+from harness_adapters.engines.embedded.lean import LeanBackend
+from harness_adapters.engines.embedded.prefix_cache import PrefixCache
 from harness_adapters.engines.publisher import Canary, CanaryScores, Publisher
 from harness_adapters.gateway import Gateway
 from harness_adapters.gateway.renderers import ParsedCall, Renderer, open_renderer
@@ -232,7 +234,7 @@ class World:
         runners = self.runners.values()
         return {
             "models served": len(await self.client.models()),
-            "prefix trees": len(self.engine._cache._roots),
+            "prefix trees": len(self._prefixes._roots),
             "gateway sessions": sum(len(gateway._open) for gateway in self.gateways),
             "sessions running": sum(
                 len(runner._running) + len(runner._playing) + len(runner._cancelled) for runner in runners
@@ -242,9 +244,15 @@ class World:
             "half-made files": sum(1 for path in self.run_dir.path.rglob(".*.tmp")),
         }
 
+    @property
+    def _prefixes(self) -> PrefixCache:
+        backend = self.engine._backend
+        assert isinstance(backend, LeanBackend)
+        return backend.cache
+
     def cached_bytes(self) -> int:
         """Bytes of stored prefixes."""
-        return self.engine._cache.bytes
+        return self._prefixes.bytes
 
     def close(self) -> None:
         self._turns.shutdown()
