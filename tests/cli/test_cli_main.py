@@ -12,6 +12,8 @@ import time
 from pathlib import Path
 
 import pytest
+from tokenizers import Tokenizer, models
+from transformers import AutoConfig
 
 from harness_adapters.cli.main import main
 from harness_adapters.records import Outcome, Rollout
@@ -235,6 +237,17 @@ def test_a_model_that_could_not_be_loaded_is_refused_before_anything_is_made(
     config.write_text(f'preset = "tiny-cpu"\n[model]\npath = "{model}"\n')
     assert_refused(run("train", str(config), "--dry-run"), complaint)
     assert_refused(run("demo", "--model", str(model), "--runs", str(runs)), complaint)
+    assert not runs.exists()
+
+
+def test_a_model_that_can_be_served_but_not_trained_is_refused_before_anything_is_made(tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    model.mkdir()
+    AutoConfig.for_model("lfm2", num_hidden_layers=2, layer_types=["conv", "full_attention"]).save_pretrained(model)
+    Tokenizer(models.BPE()).save(str(model / "tokenizer.json"))
+    (model / "model.safetensors").write_bytes(b"")
+    runs = tmp_path / "runs"
+    assert_refused(run("demo", "--model", str(model), "--runs", str(runs)), "lfm2 has conv layers")
     assert not runs.exists()
 
 

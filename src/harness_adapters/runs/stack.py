@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness_adapters.config import RunConfig
 from harness_adapters.engines.weights import check_model_folder, packaged_model
-from harness_adapters.errors import ConfigError, InfraError
+from harness_adapters.errors import ConfigError, InfraError, TrainingError
 from harness_adapters.gateway.renderers import Renderer, check_chat_format, open_renderer
 from harness_adapters.gateway.renderers.template import CHATML_TEMPLATE
 from harness_adapters.harnesses import Harness, get_harness
@@ -81,13 +81,29 @@ def check_choices(config: RunConfig) -> None:
     if config.engine.kind != "embedded":
         raise ConfigError(f"engine kind {config.engine.kind!r} is not there yet", 'use kind = "embedded"')
     if config.model.path:
-        check_model_folder(Path(config.model.path).expanduser())
+        _check_trainable(check_model_folder(Path(config.model.path).expanduser()))
     elif config.warm_start.steps == 0:
         raise ConfigError(
             "warm_start.steps is 0, and the packaged model never solves a task untrained",
             'name a preset (preset = "tiny-cpu" has the values for this machine), or set warm_start.steps above 0',
         )
     check_tasks(config)
+
+
+def _check_trainable(model_dir: Path) -> None:
+    """Raise ConfigError for a model that could be served and not trained, before sessions are recorded for it."""
+    from transformers import AutoConfig
+
+    from harness_adapters.training.forward import refuse_layers
+
+    try:
+        refuse_layers(AutoConfig.from_pretrained(model_dir, local_files_only=True))
+    except TrainingError as error:
+        raise ConfigError(error.message, error.hint) from None
+    except (OSError, ValueError, KeyError, AttributeError) as error:
+        raise ConfigError(
+            f"cannot read {model_dir / 'config.json'}: {error}", "check that the folder is whole"
+        ) from None
 
 
 def check_new(config: RunConfig) -> None:

@@ -45,18 +45,23 @@ class TermValues:
     entropies: Tensor
 
 
-def refuse_unsupported(model: Any) -> None:
-    """Raise TrainingError, naming the layer types or the feature, for a model that trie attention cannot run."""
-    config = model.config.get_text_config(decoder=True)
+def refuse_layers(model_config: Any) -> None:
+    """Raise TrainingError, naming them, for a transformers configuration with layers that trie attention cannot run."""
+    config = model_config.get_text_config(decoder=True)
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"]) - {"full_attention"}
     if kinds:
         raise TrainingError(
             f"{config.model_type} has {', '.join(sorted(kinds))} layers",
             "only full-attention models can be trained so far",
         )
+
+
+def refuse_unsupported(model: Any) -> None:
+    """Raise TrainingError, naming the layer types or the feature, for a model that trie attention cannot run."""
+    refuse_layers(model.config)
     head = model.get_output_embeddings()
     if not isinstance(head, torch.nn.Linear):
-        raise TrainingError(f"{config.model_type} has no linear output head", "it cannot be trained here")
+        raise TrainingError(f"{model.config.model_type} has no linear output head", "it cannot be trained here")
 
 
 def shared_prefix_length(tries: Sequence[Trie]) -> int:
