@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
+from harness_adapters.config import load_config
 from harness_adapters.records import CallLabel, ModelCall, Outcome, RewardParts, Rollout
-from harness_adapters.runs.directory import RunDirectory
+from harness_adapters.runs.directory import CONFIG, RunDirectory
 from harness_adapters.runs.pools import task_pools
 from harness_adapters.runs.results import print_results
 
@@ -22,14 +24,27 @@ dev = 8
 """
 
 
-def play(run: RunDirectory) -> None:
+def play(path: Path) -> int:
     """Evaluate a run on its real tasks by drawing whether they are solved, and end it as a run ends."""
-    rollouts = made_up(run)
-    for rollout in rollouts:
-        if run.load_rollout("eval", rollout.id) is None:
+    with RunDirectory.resume(path) as run:
+        rollouts = made_up(run)
+        for rollout in rollouts:
+            if run.load_rollout("eval", rollout.id) is None:
+                run.save_rollout("eval", rollout)
+        run.mark_done("evaluate", sessions=len(rollouts))
+        print_results(run)
+    return 0
+
+
+def play_some(path: Path, sessions: int) -> None:
+    """Begin to evaluate a run, and leave it there."""
+    with RunDirectory.resume(path) as run:
+        for rollout in made_up(run)[:sessions]:
             run.save_rollout("eval", rollout)
-    run.mark_done("evaluate", sessions=len(rollouts))
-    print_results(run)
+
+
+def seed_of(path: Path) -> int:
+    return load_config(path / CONFIG).seed
 
 
 def made_up(run: RunDirectory) -> list[Rollout]:

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from study_support import STUDY, made_up, play
+from study_support import STUDY, play, play_some, seed_of
 
 from harness_adapters.config import load_config
 from harness_adapters.errors import ConfigError, InfraError, RunError
@@ -77,12 +77,12 @@ def test_ctrl_c_prints_the_command_that_goes_on_and_a_done_seed_is_left_as_it_is
 ) -> None:
     played: list[int] = []
 
-    def interrupted(run: RunDirectory) -> None:
-        played.append(run.config.seed)
-        if run.config.seed == 2:
-            run.save_rollout("eval", made_up(run)[0])
+    def interrupted(run: Path) -> int:
+        played.append(seed_of(run))
+        if seed_of(run) == 2:
+            play_some(run, 1)
             raise KeyboardInterrupt
-        play(run)
+        return play(run)
 
     with pytest.raises(KeyboardInterrupt):
         start_study(study(tmp_path), tmp_path / "runs", interrupted)
@@ -93,9 +93,9 @@ def test_ctrl_c_prints_the_command_that_goes_on_and_a_done_seed_is_left_as_it_is
     (kept,) = path.glob("mine-s2-*/eval/*.json")
     written = kept.stat().st_mtime_ns
 
-    def noted(run: RunDirectory) -> None:
-        played.append(run.config.seed)
-        play(run)
+    def noted(run: Path) -> int:
+        played.append(seed_of(run))
+        return play(run)
 
     assert resume_study(path, noted) == 0
     assert played == [1, 2, 2, 3]
@@ -111,13 +111,12 @@ def test_ctrl_c_prints_the_command_that_goes_on_and_a_done_seed_is_left_as_it_is
 def test_a_killed_study_goes_on_where_it_was(tmp_path: Path) -> None:
     """`kill -9` while the second seed is half evaluated."""
     code = (
-        "import sys, time\nfrom pathlib import Path\nfrom study_support import made_up, play\n"
+        "import sys, time\nfrom pathlib import Path\nfrom study_support import play, play_some, seed_of\n"
         "from harness_adapters.runs.study import start_study\n"
         "from harness_adapters.runs.study_config import load_study\n"
         "def slow(run):\n"
-        "    if run.config.seed != 2: return play(run)\n"
-        "    for rollout in made_up(run)[:7]: run.save_rollout('eval', rollout)\n"
-        "    print('half', flush=True); time.sleep(60)\n"
+        "    if seed_of(run) != 2: return play(run)\n"
+        "    play_some(run, 7); print('half', flush=True); time.sleep(60)\n"
         "start_study(load_study(Path(sys.argv[1])), Path(sys.argv[2]), slow)\n"
     )
     paths = [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -140,7 +139,7 @@ def test_a_killed_study_goes_on_where_it_was(tmp_path: Path) -> None:
     (path / "mine-s3-20261201-000000").mkdir()  # what a kill leaves that falls between a folder and its configuration
     assert resume_study(path, play) == 0
     assert {file: file.stat().st_mtime_ns for file in before} == before
-    assert kinds(half).count("run_created") == kinds(half).count("run_resumed") == 1
+    assert kinds(half).count("run_created") == 1
     assert read_study(path).gaps() == ()
 
 
@@ -151,9 +150,9 @@ def test_a_seed_that_was_evaluated_but_not_reported_is_taken_up_again(tmp_path: 
     report.unlink()
     played: list[int] = []
 
-    def noted(run: RunDirectory) -> None:
-        played.append(run.config.seed)
-        play(run)
+    def noted(run: Path) -> int:
+        played.append(seed_of(run))
+        return play(run)
 
     resume_study(path, noted)
     assert played == [2]
@@ -162,15 +161,25 @@ def test_a_seed_that_was_evaluated_but_not_reported_is_taken_up_again(tmp_path: 
 
 def test_a_run_that_does_not_come_to_its_report_stops_the_study(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="came to an end without its report"):
-        start_study(study(tmp_path), tmp_path / "runs", lambda run: None)
+        start_study(study(tmp_path), tmp_path / "runs", lambda run: 0)
     path = only_study(tmp_path / "runs")
+    assert list(run_folders(path, (1, 2, 3))) == [1]
+    assert resume_study(path, play) == 0
+
+
+def test_a_run_that_fails_stops_the_study_with_its_exit_code(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert start_study(study(tmp_path), tmp_path / "runs", lambda run: 143) == 143
+    path = only_study(tmp_path / "runs")
+    assert f"stopped; go on with the whole study: {command('study', '--resume', path)}\n" in capsys.readouterr().err
     assert list(run_folders(path, (1, 2, 3))) == [1]
     assert resume_study(path, play) == 0
 
 
 def test_a_run_or_a_study_file_that_was_edited_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="without its report"):
-        start_study(study(tmp_path), tmp_path / "runs", lambda run: None)
+        start_study(study(tmp_path), tmp_path / "runs", lambda run: 0)
     path = only_study(tmp_path / "runs")
     (config,) = path.glob("mine-s1-*/config.resolved.toml")
     kept = config.read_text()

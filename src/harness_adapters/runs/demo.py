@@ -46,23 +46,20 @@ def run_to_the_end(config: RunConfig, parent: Path, resume: Path | None) -> int:
     Raises ConfigError, TaskError, InfraError, EngineError, TrainingError or RunError for expected failures; what was
     finished stays and `--resume` goes on from it.
     """
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     if resume is None:
         check_new(config)
         check_disk(parent)
     run = RunDirectory.resume(resume) if resume is not None else RunDirectory.create(parent, anywhere(config))
     with run, resumable(command("demo", "--resume", run.path)):
-        finish(run)
+        try:
+            asyncio.run(_until_told(_run(run)))
+        except BaseException as error:
+            run.events.append("stopped", reason=type(error).__name__, message=str(error))
+            raise
     return 0
-
-
-def finish(run: RunDirectory) -> None:
-    """Do whatever is left of an open run and print its results; a stop is noted in its log. Raises what stopped it."""
-    _quieten_libraries()
-    try:
-        asyncio.run(_until_told(_run(run)))
-    except BaseException as error:
-        run.events.append("stopped", reason=type(error).__name__, message=str(error))
-        raise
 
 
 @contextlib.contextmanager
@@ -73,12 +70,6 @@ def resumable(how: str) -> Iterator[None]:
     except BaseException:
         print(f"stopped; go on with: {how}", file=sys.stderr)
         raise
-
-
-def _quieten_libraries() -> None:
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
-    warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
-    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
 
 async def _until_told(work: Coroutine[Any, Any, None]) -> None:

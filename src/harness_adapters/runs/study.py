@@ -4,6 +4,9 @@
     <study>/<name>-s<seed>-<time>/   the run directory of a seed
     <study>/report.md                the whole report, once every seed is done
 
+A run has a process of its own (`train --resume`), as it has outside a study: what one leaves in memory, and the state
+of the libraries that it used, are nothing to the next.
+
 Invariants
 - A study directory is held by an exclusive lock while it is written.
 - A seed that is done is not run again; one that was stopped goes on where it was. One command does both.
@@ -13,7 +16,6 @@ Invariants
 from __future__ import annotations
 
 import contextlib
-import gc
 import shutil
 import sys
 from collections.abc import Callable
@@ -21,19 +23,26 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
+from harness_adapters.config import load_config
 from harness_adapters.errors import ConfigError, RunError
 from harness_adapters.evaluation.from_study import STUDY, read_study, run_folders
 from harness_adapters.evaluation.study import compare_study
 from harness_adapters.evaluation.study_tables import render_study
-from harness_adapters.runs.demo import anywhere, finish, resumable
-from harness_adapters.runs.directory import RunDirectory, acquire, fresh_folder
+from harness_adapters.runs.apart import run_apart
+from harness_adapters.runs.demo import anywhere, resumable
+from harness_adapters.runs.directory import CONFIG, RunDirectory, acquire, fresh_folder
 from harness_adapters.runs.invocation import command
 from harness_adapters.runs.stack import check_disk
 from harness_adapters.runs.study_config import StudyConfig, load_study, resolve
 from harness_adapters.storage import write_atomic
 
-Play = Callable[[RunDirectory], None]
-"""Does whatever is left of an open run."""
+Play = Callable[[Path], int]
+"""Does whatever is left of the run in a directory; its exit code, 0 when nothing is left."""
+
+
+def play(run: Path) -> int:
+    """`train --resume` in a process of its own."""
+    return run_apart([sys.executable, "-m", "harness_adapters", "train", "--resume", str(run)])
 
 
 class StudyDirectory:
@@ -85,7 +94,7 @@ class StudyDirectory:
         self._lock.close()
 
 
-def start_study(config: StudyConfig, parent: Path, play: Play = finish) -> int:
+def start_study(config: StudyConfig, parent: Path, play: Play = play) -> int:
     """Make a study directory under `parent`, run every seed and report. Returns the exit code.
 
     Raises what a run does; what was finished stays, and `study --resume` goes on from it.
@@ -96,51 +105,48 @@ def start_study(config: StudyConfig, parent: Path, play: Play = finish) -> int:
         return _go_on(study, play)
 
 
-def resume_study(path: Path, play: Play = finish) -> int:
+def resume_study(path: Path, play: Play = play) -> int:
     """Go on with a study that was stopped, or report again one that is done. Returns the exit code."""
     with StudyDirectory.resume(path) as study:
         return _go_on(study, play)
 
 
 def _go_on(study: StudyDirectory, play: Play) -> int:
-    with resumable(command("study", "--resume", study.path)):
+    how = command("study", "--resume", study.path)
+    with resumable(how):
         print(f"study directory: {study.path}", file=sys.stderr)
         for number, seed in enumerate(study.config.seeds, 1):
-            _run_seed(study, seed, f"seed {seed}, {number} of {len(study.config.seeds)}", play)
-            _forget()
+            if code := _run_seed(study, seed, f"seed {seed}, {number} of {len(study.config.seeds)}", play):
+                print(f"stopped; go on with the whole study: {how}", file=sys.stderr)
+                return code
         _report(study.path)
     return 0
 
 
-def _run_seed(study: StudyDirectory, seed: int, name: str, play: Play) -> None:
+def _run_seed(study: StudyDirectory, seed: int, name: str, play: Play) -> int:
+    """Do whatever is left of one seed; the exit code of its run. Raises RunError for a run that is not the study's."""
     expected = study.config.run_of(seed)
     folder = run_folders(study.path, study.config.seeds).get(seed)
-    if folder is not None and _done(folder):
+    if folder is None:
+        with RunDirectory.create(study.path, expected) as run:
+            folder = run.path
+        print(f"{name}: begins", file=sys.stderr)
+    elif load_config(folder / CONFIG) != expected:
+        raise RunError(f"{folder} has another configuration than its study", "restore it from a copy, or move it away")
+    elif _done(folder):
         print(f"{name}: done already, in {folder.name}", file=sys.stderr)
-        return
-    print(f"{name}: {'goes on' if folder is not None else 'begins'}", file=sys.stderr)
-    run = RunDirectory.resume(folder) if folder is not None else RunDirectory.create(study.path, expected)
-    with run:
-        if run.config != expected:
-            raise RunError(
-                f"{run.path} has another configuration than its study", "restore it from a copy, or move it away"
-            )
-        play(run)
-        if not _done(run.path):
-            raise RunError(f"the run {run.path} came to an end without its report", "resume the study")
+        return 0
+    else:
+        print(f"{name}: goes on", file=sys.stderr)
+    code = play(folder)
+    if code == 0 and not _done(folder):
+        raise RunError(f"the run {folder} came to an end without its report", "resume the study")
+    return code
 
 
 def _done(run: Path) -> bool:
     """Whether a run has been evaluated and has its report, the last that a run writes."""
     return (run / ".done" / "evaluate").exists() and (run / "report.html").exists()
-
-
-def _forget() -> None:
-    """Let go of one run's model and trainer before the next begins."""
-    from harness_adapters.runs.learning import give_memory_back
-
-    gc.collect()
-    give_memory_back()
 
 
 def _report(path: Path) -> None:
