@@ -119,7 +119,8 @@ def load_evaluation(run_dir: Path) -> RunEvaluation:
     sessions = tuple(map(evaluated, rollouts))
     _refuse_mixtures(rollouts, sessions)
     folders = (run_dir / "tasks" / split for split in ("heldout", "unseen", "dev"))
-    known = sum(entry.is_dir() for folder in folders if folder.is_dir() for entry in folder.iterdir())
+    entries = [entry for folder in folders if folder.is_dir() for entry in folder.iterdir()]
+    known = sum(entry.is_dir() and not entry.name.startswith(".") for entry in entries)
     return RunEvaluation(sessions, harness_of(rollouts), _planned_sessions(run_dir / ".done" / "evaluate"), known)
 
 
