@@ -117,7 +117,8 @@ def _gaps(run_dir: Path, plans: set[_Plan]) -> list[str]:
     planned = _planned_sessions(run_dir / ".done" / "evaluate")
     if planned is None:
         folders = (run_dir / "tasks" / split for split in ("heldout", "unseen"))
-        known = sum(entry.is_dir() for folder in folders if folder.is_dir() for entry in folder.iterdir())
+        entries = [entry for folder in folders if folder.is_dir() for entry in folder.iterdir()]
+        known = sum(entry.is_dir() and not entry.name.startswith(".") for entry in entries)
         total = labels * max(tasks, known) * attempts
         return [f"evaluation is not finished: {len(plans)} of {'' if known else 'at least '}{total} sessions"]
     gaps = []
