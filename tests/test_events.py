@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness_adapters.errors import RunError
-from harness_adapters.events import EventLog, read_events
+from harness_adapters.events import EventLog, read_events, standing
 
 LONG = "x" * 400
 
@@ -147,3 +147,51 @@ def test_a_line_is_on_the_disk_when_append_returns(tmp_path: Path) -> None:
     log.append("tick")
     assert json.loads(path.read_bytes())["kind"] == "tick"
     log.close()
+
+
+def learned(warm: int, grpo: int) -> dict[str, object]:
+    return {"kind": "learner_restored", "warm_steps": warm, "grpo_steps": grpo}
+
+
+def test_a_step_that_two_processes_took_stands_once_as_it_was_taken_last() -> None:
+    events = [
+        learned(0, 0),
+        {"kind": "warm_step", "step": 1, "loss": 2.0},
+        {"kind": "warm_step", "step": 2, "loss": 1.5},
+        learned(1, 0),
+        {"kind": "warm_step", "step": 2, "loss": 1.4},
+        {"kind": "published", "step": 0, "number": 0},
+        {"kind": "policy_step", "step": 1, "trained": ["a"]},
+        learned(2, 0),
+        {"kind": "published", "step": 0, "number": 0},
+        {"kind": "policy_step", "step": 1, "trained": ["b"]},
+    ]
+    steps = [event for event in standing(events) if event["kind"] != "learner_restored"]
+    assert steps == [events[1], events[4], events[8], events[9]]
+
+
+def test_steps_after_the_checkpoint_that_a_run_went_on_from_do_not_stand() -> None:
+    events = [
+        *({"kind": kind, "step": step} for step in (1, 2, 3) for kind in ("sampled", "policy_step", "published")),
+        learned(5, 1),
+    ]
+    assert [(event["kind"], event["step"]) for event in standing(events)[:-1]] == [
+        ("sampled", 1),
+        ("policy_step", 1),
+        ("published", 1),
+    ]
+
+
+def test_rollouts_that_were_set_aside_do_not_stand_and_all_else_stays_as_it_is() -> None:
+    events = [
+        {"kind": "run_created"},
+        *({"kind": "rollout", "set": "rollouts", "id": name, "reward": 0.5} for name in ("a", "b")),
+        {"kind": "rollout", "set": "eval", "id": "a", "reward": 0.5},
+        {"kind": "guard", "session": "a", "counts": {"block": 1}},
+        {"kind": "set_aside", "set": "rollouts", "ids": ["a", "never-seen"]},
+        {"kind": "run_resumed"},
+        {"kind": "guard", "session": "a", "counts": {"block": 1}},
+        {"kind": "rollout", "set": "rollouts", "id": "b", "reward": 0.7},
+        {"kind": "run_resumed"},
+    ]
+    assert standing(events) == [events[number] for number in (0, 3, 5, 6, 7, 8, 9)]

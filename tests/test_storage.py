@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import resource
 import signal
@@ -18,7 +19,7 @@ from safetensors.torch import load_file
 
 from harness_adapters import storage
 from harness_adapters.errors import InfraError
-from harness_adapters.storage import atomic_folder, write_tensors
+from harness_adapters.storage import atomic_folder, clear_leftovers, remove_folder, sweep, write_tensors
 
 DAY = 24 * 3600.0
 
@@ -87,14 +88,72 @@ def test_a_folder_retired_by_a_killed_writer_is_put_back(tmp_path: Path) -> None
     assert (tmp_path / "a" / "file").read_text() == "old"
 
 
-def test_only_abandoned_leftovers_of_the_same_folder_are_removed(tmp_path: Path) -> None:
+def test_what_dead_writers_of_the_same_folder_left_goes_and_a_live_writers_work_stays(tmp_path: Path) -> None:
+    left = leftover(tmp_path / ".a.abcdefgh.tmp", "", 0)
+    others = leftover(tmp_path / ".a.b.abcdefgh.tmp", "", 2 * DAY)
+    with atomic_folder(tmp_path / "a") as at_work:
+        (at_work / "file").write_text("slow")
+        fill(tmp_path / "a", "quick")
+        assert at_work.exists()
+        assert not left.exists()
+    assert (tmp_path / "a" / "file").read_text() == "slow"
+    assert others.exists()
+
+
+def test_a_writer_killed_at_its_work_leaves_a_folder_that_the_next_one_clears_away(tmp_path: Path) -> None:
+    code = (
+        "import sys, time\nfrom pathlib import Path\nfrom harness_adapters.storage import atomic_folder\n"
+        "with atomic_folder(Path(sys.argv[1])) as work:\n (work / 'file').write_text('half')\n"
+        " print('at work', flush=True)\n time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "a")], stdout=subprocess.PIPE) as writer:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == b"at work\n"
+        fill(tmp_path / "b", "another")
+        clear_leftovers(tmp_path / "a")
+        assert len(os.listdir(tmp_path)) == 2
+        writer.kill()
+        writer.wait()
+    clear_leftovers(tmp_path / "a")
+    assert os.listdir(tmp_path) == ["b"]
+
+
+def test_where_folders_cannot_be_locked_the_age_of_a_leftover_decides(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(storage.fcntl, "flock", refused)
     abandoned = leftover(tmp_path / ".a.abcdefgh.tmp", "", 2 * DAY)
     at_work = leftover(tmp_path / ".a.abcdefgi.tmp", "", DAY / 2)
-    others = leftover(tmp_path / ".a.b.abcdefgh.tmp", "", 2 * DAY)
     fill(tmp_path / "a", "new")
     assert not abandoned.exists()
     assert at_work.exists()
-    assert others.exists()
+
+
+def test_a_sweep_takes_every_unfinished_file_and_folder_and_nothing_else(tmp_path: Path) -> None:
+    leftover(tmp_path / ".v1.abcdefgh.tmp", "", 0)
+    (tmp_path / ".r1.json.k3j_x90a.tmp").write_text("half")
+    leftover(tmp_path / ".v2.abcdefgh.old", "retired", 0)
+    kept = {"r1.json", ".lock", ".hidden.tmp", "a.abcdefgh.tmp", ".a.ABCDEFGH.tmp", ".a.abcdefghi.tmp"}
+    for name in kept:
+        (tmp_path / name).write_text("")
+    assert sweep(tmp_path) == [".r1.json.k3j_x90a.tmp", ".v1.abcdefgh.tmp"]
+    assert set(os.listdir(tmp_path)) == kept | {"v2"}
+    assert (tmp_path / "v2" / "file").read_text() == "retired"
+    assert sweep(tmp_path) == []
+    assert sweep(tmp_path / "absent") == []
+
+
+def test_a_folder_that_is_removed_is_never_seen_half_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(tmp_path / "a", "x")
+    monkeypatch.setattr(storage.shutil, "rmtree", lambda *_, **__: None)  # a kill right after the first step
+    remove_folder(tmp_path / "a")
+    assert not (tmp_path / "a").exists()
+    monkeypatch.undo()
+    assert len(sweep(tmp_path)) == 1
+    assert os.listdir(tmp_path) == []
 
 
 def test_a_full_disk_met_by_safetensors_is_an_infra_error_and_leaves_nothing(tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ Invariants
 - A folder that is replaced is exchanged in one step where the file system can (Linux, renameat2); elsewhere a kill can
   fall between two renames, and the next writer of that folder puts the old one back first.
 - Whatever can be made twice at once (layers, installs, converted weights) is made under an exclusive file lock.
+- What a killed writer leaves has a hidden name that ends in `.tmp` or `.old`. A half-made folder is locked by its
+  writer, so the next one tells a dead writer's from a live one's and clears it away.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import re
 import shutil
 import tempfile
 import time
+import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,6 +32,8 @@ if TYPE_CHECKING:
     import torch
 
 _ABANDONED_AFTER_S = 24 * 3600.0
+_LEFTOVER = re.compile(r"\.(?P<name>.+)\.[a-z0-9_]{8}\.(?P<kind>tmp|old)")
+"""What `tempfile` and this module call unfinished files and folders, and folders about to be replaced or removed."""
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
 
@@ -73,20 +78,45 @@ def atomic_folder(final: Path) -> Iterator[Path]:
     An existing `final` is replaced. Readers see the old one or the new one; where the file system cannot exchange
     two folders they may, for an instant, see none. What killed writers of `final` left is cleared away first.
     """
-    with explained(f"cannot write {final}"):
-        final.parent.mkdir(parents=True, exist_ok=True)
-        _clear_leftovers(final)
+    with contextlib.ExitStack() as held:
+        with explained(f"cannot write {final}"):
+            final.parent.mkdir(parents=True, exist_ok=True)
+            clear_leftovers(final)
+            work = held.enter_context(_work_folder(final))
+        try:
+            with explained(f"cannot write {final}"):
+                yield work
+                if not final.exists():
+                    work.rename(final)
+                elif not _exchange(work, final):
+                    _replace(work, final)
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _work_folder(final: Path) -> Iterator[Path]:
+    """A new folder beside `final`, locked by this process as long as the block lasts."""
+    while True:
         work = Path(tempfile.mkdtemp(prefix=f".{final.name}.", suffix=".tmp", dir=final.parent))
         work.chmod(0o755)
-    try:
-        with explained(f"cannot write {final}"):
-            yield work
-            if not final.exists():
-                work.rename(final)
-            elif not _exchange(work, final):
-                _replace(work, final)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
+        handle = os.open(work, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            with contextlib.suppress(OSError):  # a file system without such locks: the folder's age must do
+                fcntl.flock(handle, fcntl.LOCK_EX)
+            if work.exists():  # else somebody who clears away took it for a leftover before it was locked
+                yield work
+                return
+        finally:
+            os.close(handle)
+
+
+def remove_folder(path: Path) -> None:
+    """Delete a folder that readers may look at: its name is gone before its content is."""
+    with explained(f"cannot remove {path}"):
+        retired = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
+        path.rename(retired)
+        shutil.rmtree(retired, ignore_errors=True)
 
 
 def _exchange(one: Path, other: Path) -> bool:
@@ -110,21 +140,61 @@ def _replace(work: Path, final: Path) -> None:
     shutil.rmtree(retired, ignore_errors=True)
 
 
-def _clear_leftovers(final: Path) -> None:
-    """Put back a folder that a killed `_replace` retired, and remove what was abandoned a day ago or earlier.
-
-    The age is what tells a dead writer from one still at work, on this machine or on another that shares the disk.
-    """
-    pattern = re.compile(rf"\.{re.escape(final.name)}\.[a-z0-9_]{{8}}\.(tmp|old)")
-    for path in sorted(final.parent.iterdir()):
-        kind = pattern.fullmatch(path.name)
-        if kind is None or not path.is_dir():
+def clear_leftovers(final: Path) -> None:
+    """Put back a folder that a killed `_replace` retired, and remove what dead writers of `final` left half made."""
+    for path in _entries(final.parent):
+        left = _LEFTOVER.fullmatch(path.name)
+        if left is None or left["name"] != final.name or not path.is_dir():
             continue
-        with contextlib.suppress(FileNotFoundError):  # its writer was alive and finished with it
-            if kind[1] == "old" and not final.exists():
+        if left["kind"] == "old" and not final.exists():
+            with contextlib.suppress(FileNotFoundError):  # its writer was alive and finished with it
                 path.rename(final)
-            elif time.time() - path.stat().st_mtime > _ABANDONED_AFTER_S:
-                shutil.rmtree(path, ignore_errors=True)
+        else:
+            _remove_abandoned(path)
+
+
+def _remove_abandoned(folder: Path) -> None:
+    """Remove a half-made folder unless somebody is still writing it: its writer holds a lock on it.
+
+    Where the file system has no such locks (a network's, with writers on other machines) its age decides.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
+        except BlockingIOError:
+            return
+        except OSError:
+            if time.time() - folder.stat().st_mtime > _ABANDONED_AFTER_S:
+                shutil.rmtree(folder, ignore_errors=True)
+        finally:
+            os.close(handle)
+
+
+def sweep(folder: Path) -> list[str]:
+    """Clear away everything that killed writers left directly in `folder`; the names, sorted.
+
+    Only for a folder whose one writer is the caller: nothing is asked for its lock or age.
+    """
+    swept = []
+    for path in _entries(folder):
+        left = _LEFTOVER.fullmatch(path.name)
+        if left is None:
+            continue
+        if left["kind"] == "old" and not path.with_name(left["name"]).exists():
+            path.rename(path.with_name(left["name"]))
+            continue
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+        swept.append(path.name)
+    return swept
+
+
+def _entries(folder: Path) -> list[Path]:
+    return sorted(folder.iterdir()) if folder.is_dir() else []
 
 
 def write_tensors(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:

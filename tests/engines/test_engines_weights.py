@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import resource
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -59,3 +61,29 @@ def test_a_disk_that_refuses_the_converted_weights_is_an_infra_error_and_the_nex
     assert os.listdir(tmp_path / "cache" / "models") == []
     folder = weights.packaged_model("", lambda _: None, tmp_path / "cache")
     assert load_file(str(folder / "model.safetensors")).keys() == {"model.embed_tokens.weight", "model.norm.weight"}
+
+
+def test_a_conversion_killed_before_its_end_leaves_no_lock_and_what_is_left_of_it_goes_with_the_next_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tiny_gguf(tmp_path / "tiny.gguf")
+    code = (
+        "import sys, time\nfrom pathlib import Path\nfrom harness_adapters.engines import weights\n"
+        "def at_the_end(*_):\n print('converted', flush=True)\n time.sleep(600)\n"
+        "weights.packaged_gguf = lambda: Path(sys.argv[1])\nweights._write_manifest = at_the_end\n"
+        "weights.packaged_model('', lambda _: None, Path(sys.argv[2]))\n"
+    )
+    command = [sys.executable, "-c", code, str(source), str(tmp_path / "cache")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as killed:
+        assert killed.stdout is not None
+        assert killed.stdout.readline() == b"converted\n"
+        killed.kill()
+    (left,) = (tmp_path / "cache" / "models").iterdir()
+    assert (left / "model.safetensors").is_file()
+    monkeypatch.setattr(weights, "packaged_gguf", lambda: source)
+    folder = weights.packaged_model("", lambda _: None, tmp_path / "cache")
+    assert weights.find_damage(folder) == ""
+    assert list(folder.parent.iterdir()) == [folder]
+    left.mkdir()  # as of a second process, killed while it waited for the first one's conversion to be there
+    assert weights.packaged_model("", lambda _: None, tmp_path / "cache") == folder
+    assert list(folder.parent.iterdir()) == [folder]

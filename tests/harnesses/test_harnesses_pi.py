@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,7 +19,7 @@ from hypothesis import strategies as st
 from harness_adapters.errors import ConfigError, HarnessError
 from harness_adapters.harnesses import HARNESSES, get_harness
 from harness_adapters.harnesses import pi as pi_module
-from harness_adapters.harnesses.node import node_folder, run_npm
+from harness_adapters.harnesses.node import node_folder, run_leashed, run_npm
 from harness_adapters.harnesses.pi import Pi, install, install_folder, is_installed
 
 
@@ -91,6 +98,60 @@ def test_failed_npm_leaves_nothing_and_its_last_lines(tmp_path: Path, monkeypatc
     with pytest.raises(HarnessError, match=r"npm failed: .*registry could not be reached"):
         install(tmp_path, lambda _: None)
     assert [path.name for path in (tmp_path / "harnesses").iterdir()] == ["pi-0.0.0-does-not-exist.lock"]
+
+
+def test_a_killed_install_takes_its_npm_along_and_the_next_one_clears_up_behind_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pi_module, "VERSION", "0.0.0-does-not-exist")
+    code = (
+        "import sys\nfrom pathlib import Path\nfrom harness_adapters.harnesses import pi\n"
+        "pi.VERSION = sys.argv[2]\npi.install(Path(sys.argv[1]), print)"
+    )
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        environment = {
+            **os.environ,
+            "npm_config_registry": f"http://127.0.0.1:{silent.getsockname()[1]}/",
+            "npm_config_cache": str(tmp_path / "npm"),
+        }
+        installer = subprocess.Popen([sys.executable, "-c", code, str(tmp_path), pi_module.VERSION], env=environment)
+        silent.settimeout(60)
+        connection, _ = silent.accept()  # npm is up and asks
+        assert processes_in(tmp_path / "harnesses")
+        installer.kill()
+        installer.wait()
+        wait_until(lambda: not processes_in(tmp_path / "harnesses"))
+        connection.close()
+    assert len(list((tmp_path / "harnesses").iterdir())) == 2
+    monkeypatch.setenv("npm_config_registry", "http://127.0.0.1:9/")
+    monkeypatch.setenv("npm_config_fetch_retries", "0")
+    monkeypatch.setenv("npm_config_cache", str(tmp_path / "npm"))
+    with pytest.raises(HarnessError):
+        install(tmp_path, lambda _: None)
+    assert [path.name for path in (tmp_path / "harnesses").iterdir()] == [f"pi-{pi_module.VERSION}.lock"]
+
+
+def processes_in(folder: Path) -> list[int]:
+    """Pids of this machine's processes that work below a folder; npm gives itself a title in place of its arguments."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if entry.name.isdigit() and os.readlink(entry / "cwd").startswith(str(folder)):
+                found.append(int(entry.name))
+    return found
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline, "it did not come about within a minute"
+        time.sleep(0.02)
+
+
+def test_a_command_that_cannot_be_run_says_so(tmp_path: Path) -> None:
+    done = run_leashed([str(tmp_path / "absent")], cwd=tmp_path, env={}, timeout=60)
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert done.stderr.strip().endswith(b"absent: No such file or directory")
 
 
 def test_interrupted_install_does_not_count(tmp_path: Path) -> None:

@@ -116,6 +116,32 @@ def test_groups_without_spread_are_dropped_and_replaced() -> None:
     assert (producer.stats.groups, producer.stats.dropped_no_spread, producer.stats.refills) == (3, 2, 2)
 
 
+def test_groups_come_in_the_order_of_their_numbers_whichever_ended_first() -> None:
+    class Slower(TableRunner):
+        async def run(self, plan: SessionPlan) -> Rollout:
+            await asyncio.sleep(0.05 * (5 - _group(plan)))
+            return await super().run(plan)
+
+    runner = Slower(lambda plan: float(_member(plan) == 0) if _group(plan) != 1 else 0.0)
+    groups, dropped = _groups(Producer(runner, _config()))
+    assert [group.id for group in groups] == ["s2-g0", "s2-g2", "s2-g3"]
+    assert [rollout.id for rollout in dropped] == [f"s2-g1-m{member}" for member in range(4)]
+
+
+@pytest.mark.parametrize(
+    ("planned", "without_spread", "played"), [(0, 0, 3), (2, 0, 3), (5, 2, 5), (5, 0, 5), (4, 2, 5)]
+)
+def test_what_a_stopped_process_had_drawn_is_played_and_only_what_is_still_missing_is_drawn_besides(
+    planned: int, without_spread: int, played: int
+) -> None:
+    runner = TableRunner(lambda plan: float(_member(plan) == 0 and _group(plan) >= without_spread))
+    producer = Producer(runner, _config())
+    batch = asyncio.run(producer.groups(_tasks(), 3, policy="r-h-v1", step=2, guard=lambda task: None, planned=planned))
+    assert {_group(plan) for plan in runner.plans} == set(range(played))
+    assert [group.id for group in batch.groups] == [f"s2-g{number}" for number in range(without_spread, played)]
+    assert producer.stats.refills == played - 3
+
+
 def test_refills_are_bounded_and_may_leave_too_few_groups() -> None:
     runner = TableRunner(lambda plan: 0.0)
     producer = Producer(runner, _config("producer.max_refills=2"))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from harness_adapters.gateway import SessionCapture
 from harness_adapters.guard import GuardPolicy
 from harness_adapters.harnesses import HarnessExit
 from harness_adapters.harnesses.scripted import Scripted
-from harness_adapters.records import CallLabel, Decision, ModelCall, Outcome, Rollout, Verdict
+from harness_adapters.records import Call, CallLabel, Decision, ModelCall, Outcome, Rollout, Verdict
 from harness_adapters.rollouts.session import judge_end
 from harness_adapters.sandbox import ExecResult, Sandbox
 
@@ -334,6 +336,32 @@ def test_every_end_of_an_agent_has_one_meaning(
 ) -> None:
     result = ExecResult(None if timed_out else 0, b"", b"", timed_out=timed_out)
     assert judge_end(result, harness_exit, SessionCapture(calls, 0, ended_by, infra)).outcome is outcome
+
+
+def _calling(command: str) -> ModelCall:
+    return replace(CALL, tool_calls=(Call("c", "shell", {"command": command}),))
+
+
+@pytest.mark.parametrize(
+    ("calls", "returncode", "limit", "outcome"),
+    [
+        ((_calling("make"),), -signal.SIGKILL, "", Outcome.INFRA),
+        ((_calling("make"),), -signal.SIGTERM, "", Outcome.INFRA),
+        ((CALL,), -signal.SIGKILL, "", Outcome.INFRA),
+        ((_calling("kill %1"), CALL), -signal.SIGKILL, "", Outcome.INFRA),
+        ((_calling("kill -9 $PPID"),), -signal.SIGKILL, "", Outcome.AGENT_FAULT),
+        ((CALL, _calling("pkill python3")), -signal.SIGTERM, "", Outcome.AGENT_FAULT),
+        ((_calling("make"),), -signal.SIGKILL, "memory", Outcome.AGENT_FAULT),
+        ((_calling("make"),), -signal.SIGSEGV, "", Outcome.AGENT_FAULT),
+        ((_calling("make"),), 1, "", Outcome.AGENT_FAULT),
+    ],
+)
+def test_a_harness_that_somebody_ended_is_infra_unless_something_says_it_was_its_agent(
+    calls: tuple[ModelCall, ...], returncode: int, limit: str, outcome: Outcome
+) -> None:
+    result = ExecResult(returncode, b"", b"", limit=limit)
+    ending = judge_end(result, CRASHED, SessionCapture(calls, 1, "", ""))
+    assert (ending.outcome, ending.reward is None) == (outcome, outcome is Outcome.INFRA)
 
 
 def test_zero_verdict_counts_as_blocked_in_a_fault() -> None:

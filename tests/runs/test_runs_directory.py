@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import subprocess
@@ -13,9 +14,9 @@ import pytest
 from harness_adapters import __version__
 from harness_adapters.config import load_config, to_toml
 from harness_adapters.errors import HarnessAdaptersError, RunError
-from harness_adapters.events import read_events
+from harness_adapters.events import read_events, standing
 from harness_adapters.records import Outcome, RewardParts, Rollout
-from harness_adapters.runs.directory import CONFIG, EVENTS, RunDirectory, latest_run, policy_run_name
+from harness_adapters.runs.directory import BLOCKED, CONFIG, EVENTS, RunDirectory, latest_run, policy_run_name
 
 
 def rollout(identity: str = "r1", outcome: Outcome = Outcome.GRADED) -> Rollout:
@@ -157,3 +158,80 @@ def test_a_run_of_another_version_says_so(tmp_path: Path) -> None:
     (path / CONFIG).write_text("a_key_of_tomorrow = 1\n" + (path / CONFIG).read_text())
     with pytest.raises(RunError, match=r"made by another version of the program \(9\.8\.7\).*a_key_of_tomorrow"):
         RunDirectory.resume(path)
+
+
+def test_a_run_killed_before_its_first_event_has_one_after_the_resume(tmp_path: Path) -> None:
+    path = closed_run(tmp_path)
+    created = (path / EVENTS).read_bytes()
+    (path / EVENTS).write_bytes(created[: len(created) // 2])
+    RunDirectory.resume(path).close()
+    RunDirectory.resume(path.rename(tmp_path / "moved")).close()
+    events = list(read_events(tmp_path / "moved" / EVENTS))
+    assert [(event["seq"], event["kind"]) for event in events] == [
+        (0, "run_created"),
+        (1, "run_resumed"),
+        (2, "run_resumed"),
+    ]
+    assert events[0]["id"] == path.name
+
+
+def test_what_killed_writers_left_is_cleared_away_and_named_and_all_else_stays(tmp_path: Path) -> None:
+    path = closed_run(tmp_path)
+    left = [
+        ".adapter.abcdefgh.tmp/w",
+        "checkpoints/.step-00002.abcdefgh.tmp/w",
+        "rollouts/.s1-g0-m0.json.abcdefgh.tmp",
+        "tasks/train/.create-000.abcdefgh.tmp/w",
+        ".done/.record.abcdefgh.tmp",
+    ]
+    kept = ["rollouts/readme.txt", "tasks/train/create-000/.x.abcdefgh.tmp", "checkpoints/step-00001/w"]
+    for name in (*left, *kept):
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        (path / name).write_text("half")
+    with RunDirectory.resume(path) as run:
+        assert list(run.swept) == sorted(name.removesuffix("/w") for name in left)
+    assert all((path / name).exists() for name in kept)
+    assert not [name for name in left if (path / name).exists()]
+    assert list(read_events(path / EVENTS))[-1]["swept"] == list(run.swept)
+
+
+def test_a_rollout_whose_event_a_kill_prevented_gets_it_on_resume_and_others_get_none_twice(tmp_path: Path) -> None:
+    with RunDirectory.create(tmp_path, load_config()) as run:
+        run.save_rollout("rollouts", rollout("r1"))
+        run.save_rollout("rollouts", rollout("r2"))
+    log = run.path / EVENTS
+    log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:-1]))
+    for _ in range(2):
+        RunDirectory.resume(run.path).close()
+    told = [(event["id"], event["reward"]) for event in read_events(log) if event["kind"] == "rollout"]
+    assert told == [("r1", 1.09), ("r2", 1.09)]
+
+
+def test_a_rollout_that_was_set_aside_and_played_anew_is_logged_anew(tmp_path: Path) -> None:
+    with RunDirectory.create(tmp_path, load_config()) as run:
+        run.save_rollout("rollouts", rollout("r1"))
+        run.set_aside([run.path / "rollouts" / "r1.json"], "of another policy")
+        run.set_aside([], "nothing")
+        run.save_rollout("rollouts", rollout("r1"))
+    log = run.path / EVENTS
+    log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:-1]))
+    RunDirectory.resume(run.path).close()
+    assert [event["kind"] for event in standing(read_events(log))] == [
+        "run_created",
+        "set_aside",
+        "run_resumed",
+        "rollout",
+    ]
+
+
+def test_the_verdict_log_loses_a_torn_line_and_the_verdicts_of_sessions_that_are_played_again(tmp_path: Path) -> None:
+    with RunDirectory.create(tmp_path, load_config()) as run:
+        for session in ("r1", "cut-short", "r1"):
+            run.log_verdict({"kind": "verdict", "session": session, "rule": "x"})
+        run.save_rollout("eval", rollout("r1"))
+    with (run.path / BLOCKED).open("a") as file:
+        file.write('{"kind":"verdict","session":"r1","ru')
+    with RunDirectory.resume(run.path) as run:
+        run.log_verdict({"kind": "verdict", "session": "cut-short", "rule": "y"})
+    lines = [json.loads(line) for line in (run.path / BLOCKED).read_text().splitlines()]
+    assert [(line["session"], line["rule"]) for line in lines] == [("r1", "x"), ("r1", "x"), ("cut-short", "y")]

@@ -14,7 +14,7 @@ from training_cases import LORA, adapter_parameters, session_rows, tiny_model, t
 from harness_adapters.config import LoraConfig, TrainerConfig
 from harness_adapters.errors import InfraError, TrainingError
 from harness_adapters.training import adapter, checkpoint
-from harness_adapters.training.checkpoint import latest
+from harness_adapters.training.checkpoint import FORMAT, Refusal, Restored
 from harness_adapters.training.trainer import Trainer
 
 
@@ -82,10 +82,9 @@ def test_a_writer_killed_before_the_rename_leaves_the_previous_checkpoint_good(
     # A real kill also leaves the temporary folder, half filled.
     (tmp_path / ".step-2.xyz.tmp").mkdir()
     adapter.write_into(trainer.peft_model, tmp_path / ".step-2.xyz.tmp")
-    found = latest(tmp_path)
-    assert found.folder == tmp_path / "step-1"
-    assert found.passed_over == ((".step-2.xyz.tmp", "writing it was interrupted"),)
-    assert tiny_trainer().load_checkpoint(tmp_path / "step-1") == {"at": 1}
+    assert tiny_trainer().load_newest_checkpoint(tmp_path) == Restored(
+        tmp_path / "step-1", 0, {"at": 1}, (Refusal(".step-2.xyz.tmp", "writing it was interrupted"),)
+    )
 
 
 def test_saving_under_a_name_again_replaces_the_checkpoint(tmp_path: Path) -> None:
@@ -97,21 +96,49 @@ def test_saving_under_a_name_again_replaces_the_checkpoint(tmp_path: Path) -> No
     assert [path.name for path in tmp_path.iterdir()] == ["c"]
 
 
-def test_latest_takes_the_highest_step_that_is_whole_and_says_why_others_were_passed_over(tmp_path: Path) -> None:
-    assert latest(tmp_path / "absent") == checkpoint.Latest(None, ())
+def test_the_newest_checkpoint_that_is_whole_and_fits_is_loaded_and_each_other_is_named_with_why(
+    tmp_path: Path,
+) -> None:
     trainer = tiny_trainer()
+    assert trainer.load_newest_checkpoint(tmp_path / "absent") == Restored(None, 0, {}, ())
+    weights: dict[str, Any] = {}
     for name in ("b", "a", "d", "c"):
         trainer.supervised_step(session_rows(0, 2), 1e-2)
-        trainer.save_checkpoint(tmp_path / name)
+        trainer.save_checkpoint(tmp_path / name, {"at": name})
+        weights[name] = _weights(trainer)
     with (tmp_path / "c" / checkpoint.OPTIMIZER).open("r+b") as file:
         file.truncate(100)
     (tmp_path / "empty").mkdir()
-    found = latest(tmp_path)
-    assert found.folder == tmp_path / "d"
-    reasons = dict(found.passed_over)
-    assert reasons.keys() == {"c", "empty"}
-    assert "damaged: optimizer.safetensors" in reasons["c"]
-    assert "incomplete" in reasons["empty"]
+    other = Trainer(tiny_model(), lora=LoraConfig(rank=8, alpha=8), config=TrainerConfig(), temperature=1.0, seed=0)
+    for seed in range(6):
+        other.supervised_step(session_rows(seed, 2), 1e-2)
+    other.save_checkpoint(tmp_path / "other")
+    fresh = tiny_trainer(seed=3)
+    found = fresh.load_newest_checkpoint(tmp_path)
+    assert (found.folder, found.step, found.state) == (tmp_path / "d", 3, {"at": "d"})
+    assert (fresh.step, _weights(fresh)) == (3, weights["d"])
+    reasons = {refusal.name: (refusal.foreign, refusal.reason) for refusal in found.refused}
+    assert reasons.keys() == {"c", "empty", "other"}
+    assert not reasons["c"][0]
+    assert "damaged: optimizer.safetensors" in reasons["c"][1]
+    assert not reasons["empty"][0]
+    assert "incomplete" in reasons["empty"][1]
+    assert reasons["other"][0]
+    assert "another rank: 8, this run has 4" in reasons["other"][1]
+
+
+@pytest.mark.parametrize("lost", ["identity", "state", "files", "step", "format"])
+def test_a_manifest_without_one_of_its_parts_is_refused_and_changes_nothing(tmp_path: Path, lost: str) -> None:
+    trainer = tiny_trainer(trained=True)
+    trainer.save_checkpoint(tmp_path / "c")
+    path = tmp_path / "c" / checkpoint.MANIFEST
+    whole = json.loads(path.read_text())
+    other = tiny_trainer(seed=5)
+    before = _weights(other)
+    for manifest in ({key: value for key, value in whole.items() if key != lost}, {**whole, lost: []}):
+        path.write_text(json.dumps(manifest))
+        found = other.load_newest_checkpoint(tmp_path)
+        assert (found.folder, len(found.refused), _weights(other)) == (None, 1, before)
 
 
 @pytest.mark.parametrize("name", [adapter.WEIGHTS, checkpoint.OPTIMIZER, checkpoint.MANIFEST, "adapter_config.json"])
@@ -130,7 +157,8 @@ def test_a_damaged_checkpoint_is_refused_and_changes_nothing(tmp_path: Path, nam
     with pytest.raises(TrainingError):
         other.load_checkpoint(tmp_path / "c")
     assert _weights(other) == before
-    assert latest(tmp_path).folder is None
+    assert other.load_newest_checkpoint(tmp_path).folder is None
+    assert (other.step, _weights(other)) == (0, before)
 
 
 @pytest.mark.parametrize(
@@ -157,8 +185,8 @@ def test_a_checkpoint_of_another_format_is_refused(tmp_path: Path) -> None:
     trainer = tiny_trainer()
     trainer.save_checkpoint(tmp_path / "c")
     path = tmp_path / "c" / checkpoint.MANIFEST
-    path.write_text(json.dumps({**json.loads(path.read_text()), "format": 2}))
-    with pytest.raises(TrainingError, match="format 2"):
+    path.write_text(json.dumps({**json.loads(path.read_text()), "format": FORMAT + 1}))
+    with pytest.raises(TrainingError, match=f"format {FORMAT + 1}"):
         trainer.load_checkpoint(tmp_path / "c")
 
 

@@ -17,7 +17,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness_adapters.errors import ConfigError, EngineError
-from harness_adapters.storage import atomic_folder, cache_root, explained, locked, sha256_file, write_tensors
+from harness_adapters.storage import (
+    atomic_folder,
+    cache_root,
+    clear_leftovers,
+    explained,
+    locked,
+    sha256_file,
+    write_tensors,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -68,6 +76,7 @@ def packaged_model(chat_template: str, say: Callable[[str], None], cache: Path |
     root = cache or cache_root()
     folder = root / "models" / f"{BASE_ID}-{digest[:12]}"
     with locked(root / "locks" / f"{folder.name}.lock"):
+        clear_leftovers(folder)
         if folder.exists():
             damage = find_damage(folder)
             if not damage:

@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import Any
 
 from harness_adapters.errors import HarnessError
-from harness_adapters.harnesses.node import NODE_IN_SANDBOX, NODE_TARGET, node_folder, run_npm
+from harness_adapters.harnesses.node import NODE_IN_SANDBOX, NODE_TARGET, node_folder, run_leashed, run_npm
 from harness_adapters.harnesses.protocol import HOME, HarnessExit, Launch
 from harness_adapters.records import Effect, ToolMap
-from harness_adapters.storage import atomic_folder, cache_root, locked
+from harness_adapters.storage import atomic_folder, cache_root, clear_leftovers, locked
 
 PACKAGE = "@earendil-works/pi-coding-agent"
 VERSION = "1.6.0"
@@ -154,6 +154,7 @@ def install(cache: Path, say: Callable[[str], None]) -> None:
     """
     folder = install_folder(cache)
     with locked(folder.with_name(f"{folder.name}.lock")):
+        clear_leftovers(folder)
         if is_installed(folder):
             return
         with atomic_folder(folder) as work:
@@ -180,7 +181,7 @@ def _manifest() -> dict[str, str]:
 def _warm_compile_cache(work: Path) -> None:
     """Start pi twice against a closed port, so that Node keeps the compiled code of everything a session loads."""
     cache = work / _COMPILE_CACHE
-    with tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory(dir=work) as scratch:
         config = Path(scratch) / "agent"
         config.mkdir()
         for path, data in (
@@ -198,15 +199,7 @@ def _warm_compile_cache(work: Path) -> None:
 
 def _start_once(command: list[str], environment: Mapping[str, str], cwd: str) -> None:
     try:
-        done = subprocess.run(
-            command,
-            cwd=cwd,
-            env=dict(environment),
-            input=b"x",
-            capture_output=True,
-            timeout=WARM_UP_SECONDS,
-            check=False,
-        )
+        done = run_leashed(command, cwd=cwd, env=environment, stdin=b"x", timeout=WARM_UP_SECONDS)
     except subprocess.TimeoutExpired:
         raise HarnessError("pi did not start within a minute", "check the machine's load and install again") from None
     if done.returncode != 0:

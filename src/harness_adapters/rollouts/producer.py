@@ -5,10 +5,11 @@ Invariants
 - Only infrastructure failures are retried; every attempt is reported, and none of them becomes a reward of 0.
 - A group is handed on with its scorable members only; one that is too small or shows no spread of reward is dropped,
   counted and replaced by the next task, at most `producer.max_refills` times a call.
+- Group n plays the n-th task drawn, and the groups come in the order of their numbers, whichever ended first.
 - When the caller is cancelled, every session started here has cleaned up before the cancellation goes on.
 
-Asymmetry: seeds follow from (run seed, group, member), so the same plan samples the same way again, but the order in
-which sessions finish, and so which refill tasks are drawn, depends on the machine.
+Asymmetry: seeds follow from (run seed, group, member), so the same plan samples the same way again; the order in which
+sessions finish depends on the machine, and so may whether one fails as infra and a refill is drawn for its group.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ START_GAP_SECONDS = 0.05
 MIN_SCORABLE = 2
 """A group needs this many scorable rollouts, and at least half its size, to compare them."""
 
+TOO_SMALL = "too small"
+NO_SPREAD = "no spread"
 SPREAD = 1e-9
 """Rewards closer together than this are equal: the group carries no signal."""
 
@@ -147,42 +150,44 @@ class Producer:
         policy: str,
         step: int,
         guard: Callable[[Task], GuardPolicy | None],
+        planned: int = 0,
         allow_base: bool = False,
         tags: Mapping[str, str] | None = None,
     ) -> GroupBatch:
         """`wanted` groups with reward spread, one a task drawn from `tasks`, or fewer when refills or tasks run out.
 
         All groups play at once within `in_flight`; a dropped one is replaced while refills are left. Group ids are
-        `s<step>-g<number>`, session ids add `-m<member>`; `guard` gives a task's policy.
+        `s<step>-g<number>`, session ids add `-m<member>`; `guard` gives a task's policy. `planned` groups were drawn
+        before (by a process that was stopped): all of them are played, also where one of them turns out not needed.
         """
-        batch = _Batch()
-        pending: set[asyncio.Task[list[Rollout]]] = set()
+        numbers: dict[asyncio.Task[list[Rollout]], int] = {}
+        ended: dict[int, list[Rollout]] = {}
+        dropped = 0
 
         def start() -> bool:
             task = next(tasks, None)
             if task is None:
                 return False
-            name = f"s{step}-g{batch.started}"
-            batch.started += 1
+            number = len(numbers)
+            name = f"s{step}-g{number}"
             plans = self._group_plans(task, name, policy, guard(task), allow_base, {"step": str(step), **(tags or {})})
-            pending.add(asyncio.create_task(self.run_all(plans), name=f"group {name}"))
+            numbers[asyncio.create_task(self.run_all(plans), name=f"group {name}")] = number
+            self.stats.refills += number >= wanted
             return True
 
         try:
-            for _ in range(wanted):
-                start()
-            while pending:
-                done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-                for finished in done:
-                    if self._keep(finished.result(), batch):
-                        continue
-                    if batch.refills < self._config.producer.max_refills and start():
-                        batch.refills += 1
-                        self.stats.refills += 1
+            while len(numbers) < max(wanted, planned) and start():
+                pass
+            while pending := [group for group, number in numbers.items() if number not in ended]:
+                done, _ = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+                for group in done:
+                    ended[numbers[group]] = group.result()
+                    dropped += not self._judge(group.result())
+                while len(numbers) < wanted + min(dropped, self._config.producer.max_refills) and start():
+                    pass
         finally:
-            await _end(pending)
-        stats = replace(self.stats, failures=dict(self.stats.failures))
-        return GroupBatch(tuple(batch.groups), tuple(batch.dropped), stats)
+            await _end(numbers)
+        return self._batch([ended[number] for number in sorted(ended)])
 
     async def _attempt(self, plan: SessionPlan) -> Rollout:
         async with self._pace:
@@ -216,28 +221,25 @@ class Producer:
             for member in range(self._config.producer.group_size)
         ]
 
-    def _keep(self, rollouts: Sequence[Rollout], batch: _Batch) -> bool:
-        scorable = [rollout for rollout in rollouts if rollout.reward is not None]
-        if len(scorable) < max(MIN_SCORABLE, (len(rollouts) + 1) // 2):
-            self.stats.dropped_too_small += 1
-        elif not has_spread(scorable):
-            self.stats.dropped_no_spread += 1
-        else:
-            self.stats.groups += 1
-            first = scorable[0]
-            batch.groups.append(Group(first.group, first.task, first.policy, tuple(scorable)))
-            batch.dropped += [rollout for rollout in rollouts if rollout.reward is None]
-            return True
-        batch.dropped += rollouts
-        return False
+    def _judge(self, rollouts: Sequence[Rollout]) -> bool:
+        """Count a group that ended; whether it is handed on."""
+        why_not = unfit(rollouts)
+        self.stats.groups += not why_not
+        self.stats.dropped_too_small += why_not == TOO_SMALL
+        self.stats.dropped_no_spread += why_not == NO_SPREAD
+        return not why_not
 
-
-@dataclass(slots=True)
-class _Batch:
-    groups: list[Group] = field(default_factory=list)
-    dropped: list[Rollout] = field(default_factory=list)
-    started: int = 0
-    refills: int = 0
+    def _batch(self, ended: Sequence[Sequence[Rollout]]) -> GroupBatch:
+        groups: list[Group] = []
+        dropped: list[Rollout] = []
+        for rollouts in ended:
+            if unfit(rollouts):
+                dropped += rollouts
+                continue
+            scorable = [rollout for rollout in rollouts if rollout.reward is not None]
+            groups.append(Group(scorable[0].group, scorable[0].task, scorable[0].policy, tuple(scorable)))
+            dropped += [rollout for rollout in rollouts if rollout.reward is None]
+        return GroupBatch(tuple(groups), tuple(dropped), replace(self.stats, failures=dict(self.stats.failures)))
 
 
 async def _end(tasks: Collection[asyncio.Task[Any]]) -> None:
@@ -245,6 +247,14 @@ async def _end(tasks: Collection[asyncio.Task[Any]]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def unfit(rollouts: Sequence[Rollout]) -> str:
+    """Why nothing can be learned from a group: `TOO_SMALL` or `NO_SPREAD`; empty where something can."""
+    scorable = [rollout for rollout in rollouts if rollout.reward is not None]
+    if len(scorable) < max(MIN_SCORABLE, (len(rollouts) + 1) // 2):
+        return TOO_SMALL
+    return "" if has_spread(scorable) else NO_SPREAD
 
 
 def has_spread(rollouts: Sequence[Rollout]) -> bool:

@@ -11,10 +11,11 @@ Invariants
 - An infrastructure failure never becomes a reward of 0, and what is not understood counts as one.
 
 How an agent's end is judged (`judge_end`): time used up, a limit or a block by the gateway, or a clean exit → the state
-at that moment is graded. The harness process died although it had reached the model (out of memory, killed by the
-agent's own command) → `AGENT_FAULT`, reward 0, nothing is verified. The engine or guard failed, the harness reports a
-failed request that the gateway did not cause, it never reached the model, or the whole sandbox ended → `INFRA` (a
-command of the agent's can do the last; that cannot be told from a fault of ours, so it is never scored).
+at that moment is graded. The harness process died although it had reached the model (a crash, the sandbox's memory
+limit, a command of the agent's that ends processes) → `AGENT_FAULT`, reward 0, nothing is verified. The engine or guard
+failed, the harness reports a failed request that the gateway did not cause, it never reached the model, somebody else
+ended its process (the machine short of memory or shut down, a person), or the whole sandbox ended → `INFRA` (a command
+of the agent's can do the last two; that cannot be told from a fault of ours, so it is never scored).
 
 Asymmetry: artifacts are collected before the sandbox is killed, since what the agent wrote lives only as long as the
 sandbox does; background processes it left may still run then, but none can reach the model or the verifier.
@@ -24,6 +25,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
+import signal
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -58,6 +61,11 @@ CLEAN_UP_SECONDS = 30.0
 """How long clean-up may take past the deadline before it is given up and logged."""
 
 UNISOLATED = "inprocess"
+
+_SENT_SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGKILL, signal.SIGTERM)
+"""Signals by which processes are ended from outside; what a crash of their own raises is not among them."""
+
+_ENDS_PROCESSES = re.compile(r"kill|terminate|shutdown|reboot|halt", re.IGNORECASE)
 
 OpenSandbox = Callable[[SandboxSpec], Sandbox]
 
@@ -329,10 +337,22 @@ def judge_end(result: ExecResult, harness_exit: HarnessExit, capture: SessionCap
     if result.timed_out:
         return Ending(Outcome.GRADED, ended_by="agent_timeout")
     if harness_exit.crashed and not capture.ended_by:
+        if _ended_by_others(result, capture):
+            return Ending(Outcome.INFRA, f"somebody ended the harness's process: {harness_exit.error}")
         return Ending(Outcome.AGENT_FAULT, harness_exit.error, RewardParts(0.0, 0.0, _zeroed(capture), 0.0), "crash")
     if not harness_exit.ok and not capture.ended_by:
         return Ending(Outcome.INFRA, f"the harness reports a failed model request: {harness_exit.error}")
     return Ending(Outcome.GRADED, harness_exit.error, ended_by=capture.ended_by or "agent")
+
+
+def _ended_by_others(result: ExecResult, capture: SessionCapture) -> bool:
+    """Whether a signal that is sent on purpose ended the harness, and nothing says that the agent sent it.
+
+    Evidence is the sandbox's own limit, or the word for ending processes in the calls that ran when the harness died.
+    """
+    if result.returncode is None or -result.returncode not in _SENT_SIGNALS or result.limit:
+        return False
+    return not any(_ENDS_PROCESSES.search(str(call.arguments)) for call in capture.calls[-1].tool_calls)
 
 
 def _zeroed(capture: SessionCapture) -> bool:

@@ -15,6 +15,7 @@ from typing import Any
 
 from harness_adapters.config import RunConfig
 from harness_adapters.errors import Terminated
+from harness_adapters.harnesses import Harness
 from harness_adapters.records import BASE_POLICY
 from harness_adapters.runs.directory import RunDirectory
 from harness_adapters.runs.invocation import command
@@ -40,22 +41,23 @@ SECONDS = {
 evaluated session. Only the first guess of the time left; the pace seen corrects it."""
 
 
-def run_to_the_end(config: RunConfig, parent: Path, resume: Path | None) -> int:
+def run_to_the_end(config: RunConfig, parent: Path, resume: Path | None, *, stand_in: Harness | None = None) -> int:
     """Make or resume a run directory and do whatever is left of it. Returns the exit code.
 
-    Raises ConfigError, TaskError, InfraError, EngineError, TrainingError or RunError for expected failures; what was
-    finished stays and `--resume` goes on from it.
+    `stand_in` plays the sessions in place of the configuration's harness, whether or not that may be trained for: for
+    tests of the loop, which need no real agent. Raises ConfigError, TaskError, InfraError, EngineError, TrainingError
+    or RunError for expected failures; what was finished stays and `--resume` goes on from it.
     """
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     if resume is None:
-        check_new(config)
+        check_new(config, stand_in)
         check_disk(parent)
     run = RunDirectory.resume(resume) if resume is not None else RunDirectory.create(parent, anywhere(config))
     with run, resumable(command("demo", "--resume", run.path)):
         try:
-            asyncio.run(_until_told(_run(run)))
+            asyncio.run(_until_told(_run(run, stand_in)))
         except BaseException as error:
             run.events.append("stopped", reason=type(error).__name__, message=str(error))
             raise
@@ -104,35 +106,35 @@ def _absolute(path: str) -> str:
     return str(Path(path).expanduser().absolute())
 
 
-async def _run(run: RunDirectory) -> None:
+async def _run(run: RunDirectory, stand_in: Harness | None) -> None:
     from harness_adapters.runs.learning import Learner, adapter_copy
     from harness_adapters.runs.pools import task_pools
     from harness_adapters.runs.results import print_results
     from harness_adapters.runs.stages import evaluate, record_oracles
 
     config = run.config
-    check_choices(config)
+    check_choices(config, stand_in)
     progress = Progress(_plan(config))
     progress.say(f"run directory: {run.path}")
+    for leftover in run.swept:
+        progress.say(f"removed {leftover}: writing it was interrupted")
     await check_machine(run.path)
-    harness = await asyncio.to_thread(prepare_harness, config, progress.say)
+    harness = await asyncio.to_thread(prepare_harness, config, progress.say, stand_in)
     model_dir = await asyncio.to_thread(prepare_model, config, progress.say)
     pools = task_pools(run)
     progress.say("tasks: " + ", ".join(f"{len(tasks)} {split}" for split, tasks in pools.items()))
     async with open_stack(config, model_dir, harness, run.log_verdict) as stack:
         sessions = await record_oracles(run, harness, model_dir, stack.renderer, pools["train"], progress)
-        learner = Learner(run, stack, sessions, {task.id: task.instruction for task in pools["train"]})
-        warm = learner.version(0).name
-        with learner.publisher.lease(warm):
-            if run.done("warm-start"):
-                await learner.restore()
-            else:
-                await learner.warm_start(progress)
+        instructions = {task.id: task.instruction for task in pools["train"]}
+        with Learner(run, stack, sessions, instructions, progress.say) as learner:
+            await learner.warm_start(progress)
+            if not run.done("warm-start"):
                 run.mark_done("warm-start")
+            versions = learner.versions
+            await versions.serve()
             await learner.grpo(pools["train"], progress)
-            final = learner.publisher.current or warm
-            adapter_copy(learner.publisher.folder(learner.version(learner.state["grpo_steps"])), run.path / "adapter")
-            policies = {"base": BASE_POLICY, "warm": warm, "final": final}
+            adapter_copy(versions.current_folder, run.path / "adapter")
+            policies = {"base": BASE_POLICY, "warm": versions.warm, "final": versions.current}
             await evaluate(run, stack, policies, pools, progress)
     progress.end()
     print_results(run)

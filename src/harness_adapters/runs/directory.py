@@ -6,12 +6,15 @@
     rollouts/<id>.json                    every training rollout: calls with ids and log-probs, verdicts, reward
     adapters/v<N>/                        immutable PEFT folders; v<N>.canary.json beside them
     checkpoints/                          trainer state
+    plans/<step>.json                     which task each group of a step plays, written before its sessions start
     eval/<id>.json                        evaluation rollouts
     report.html   adapter/                what a person takes away
+    set-aside/                            what a resume found but could not go on with; nobody reads it
 
 Invariants
 - A run directory is held by an exclusive lock while it is written; a second writer is refused.
-- A rollout file appears whole or not at all, so whatever is there after a kill is finished and is never done again.
+- A rollout file appears whole or not at all and is never written over, so whatever is there after a kill is finished
+  and is never done again. Its event follows it; where a kill fell between the two, the resume writes the event.
 - A run keeps the id it was created with (it stands in its first event), however its folder is named, moved or reached.
 """
 
@@ -20,11 +23,12 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import itertools
 import json
 import re
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -33,10 +37,12 @@ from harness_adapters.config import RunConfig, load_config, to_toml
 from harness_adapters.errors import ConfigError, RunError
 from harness_adapters.events import EventLog, read_events
 from harness_adapters.records import Rollout, rollout_from_json
+from harness_adapters.runs.mending import drop_cut_short, sweep_run, unlogged_rollouts
 from harness_adapters.storage import explained, write_atomic
 
 CONFIG = "config.resolved.toml"
 EVENTS = "events.jsonl"
+BLOCKED = "blocked.jsonl"
 _EVENT_KEYS = ("kind", "time", "seq")
 
 
@@ -48,11 +54,13 @@ class RunDirectory:
         self.config = config
         self.id = identity
         """Unique among the runs created on this machine; part of every adapter version's name."""
+        self.swept: Sequence[str] = ()
+        """What killed processes left half written and `resume` cleared away; paths in the run, sorted."""
         self._lock = lock
         with contextlib.ExitStack() as undo, _usable(path):
             self.events = EventLog(path / EVENTS)
             undo.callback(self.events.close)
-            self._blocked = (path / "blocked.jsonl").open("a", encoding="utf-8")
+            self._blocked = (path / BLOCKED).open("a", encoding="utf-8")
             undo.pop_all()
 
     @classmethod
@@ -67,13 +75,13 @@ class RunDirectory:
             lock = undo.enter_context(acquire(path))
             write_atomic(path / CONFIG, to_toml(config).encode())
             run = undo.enter_context(cls(path, config, lock, path.name))
-            run.events.append("run_created", id=run.id, version=__version__, config=config.model_dump())
+            run._note_creation()
             undo.pop_all()
         return run
 
     @classmethod
     def resume(cls, path: Path) -> RunDirectory:
-        """Open an existing run for writing.
+        """Open an existing run for writing and put right what a killed process left unfinished in it.
 
         Raises RunError when it is not a run, is damaged, is held by another process, or has a configuration that this
         version of the program does not read.
@@ -83,10 +91,21 @@ class RunDirectory:
             lock = undo.enter_context(acquire(path))
             created = _creation(path)
             config = _config_of(path, str(created.get("version", "")))
+            with _usable(path):
+                swept = sweep_run(path)
+                drop_cut_short(path, path / BLOCKED)
             run = undo.enter_context(cls(path, config, lock, str(created.get("id") or path.name)))
-            run.events.append("run_resumed", version=__version__)
+            run.swept = swept
+            if not created:
+                run._note_creation()
+            run.events.append("run_resumed", version=__version__, swept=swept)
+            for kind, rollout_id in unlogged_rollouts(path, path / EVENTS):
+                run._note_rollout(kind, run.read_rollout(kind, rollout_id))
             undo.pop_all()
         return run
+
+    def _note_creation(self) -> None:
+        self.events.append("run_created", id=self.id, version=__version__, config=self.config.model_dump())
 
     def __enter__(self) -> RunDirectory:
         return self
@@ -109,6 +128,9 @@ class RunDirectory:
         """Write `<kind>/<id>.json` (kind: oracle, rollouts, eval) and one summary event."""
         data = json.dumps(rollout.to_json(), separators=(",", ":")).encode()
         write_atomic(self.folder(kind) / f"{rollout.id}.json", data)
+        self._note_rollout(kind, rollout)
+
+    def _note_rollout(self, kind: str, rollout: Rollout) -> None:
         reward = rollout.reward.total if rollout.reward else None
         self.events.append(
             "rollout",
@@ -124,21 +146,36 @@ class RunDirectory:
         )
 
     def load_rollout(self, kind: str, rollout_id: str) -> Rollout | None:
-        """A finished rollout, or None. Raises RunError for a damaged file, naming it."""
+        """A rollout that was saved, or None. Raises RunError for a damaged file, naming it."""
+        exists = (self.path / kind / f"{rollout_id}.json").exists()
+        return self.read_rollout(kind, rollout_id) if exists else None
+
+    def read_rollout(self, kind: str, rollout_id: str) -> Rollout:
+        """A rollout that was saved. Raises RunError where there is none, and for a damaged file, naming it."""
         path = self.path / kind / f"{rollout_id}.json"
         try:
             return rollout_from_json(json.loads(path.read_bytes()))
         except FileNotFoundError:
-            return None
+            raise RunError(f"{path} is gone", "the run cannot go on without it; start a new one") from None
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise RunError(f"{path} is damaged: {error}", "delete it; that session is then done again") from error
+
+    def set_aside(self, paths: Sequence[Path], why: str) -> None:
+        """Move files or folders of one folder of the run out of everybody's way, to `set-aside/`."""
+        if not paths:
+            return
+        folder = paths[0].parent.name
+        self.events.append("set_aside", set=folder, ids=[path.stem for path in paths], why=why)
+        with explained(f"cannot move files of {self.path} aside"):
+            for path in paths:
+                path.rename(_free_name(self.folder(f"set-aside/{folder}") / path.name))
 
     def log_verdict(self, entry: Mapping[str, Any]) -> None:
         """Append a verdict that was not a plain allow to `blocked.jsonl`; a session's counts go to the event log."""
         if entry.get("kind") != "verdict":
             self.events.append("guard", **{key: value for key, value in entry.items() if key not in _EVENT_KEYS})
             return
-        with explained(f"cannot write {self.path / 'blocked.jsonl'}"):
+        with explained(f"cannot write {self.path / BLOCKED}"):
             self._blocked.write(json.dumps(dict(entry), separators=(",", ":"), default=str) + "\n")
             self._blocked.flush()
 
@@ -229,6 +266,12 @@ def _fresh_names(parent: Path, name: str) -> Iterator[Path]:
     yield parent / f"{name}-{stamp}"
     for number in range(2, 1000):
         yield parent / f"{name}-{stamp}-{number}"
+
+
+def _free_name(path: Path) -> Path:
+    """`path`, or with a number before its suffix where that is taken."""
+    names = (path.with_name(f"{path.stem}.{number}{path.suffix}") for number in itertools.count(2))
+    return path if not path.exists() else next(name for name in names if not name.exists())
 
 
 def acquire(path: Path) -> IO[str]:

@@ -1,10 +1,10 @@
 """The two stages that change weights: the supervised warm start, and GRPO with a published version after each step.
 
 Invariants
-- Order within a GRPO step: sample → train → checkpoint → save the adapter → publish. A kill between any two of them
-  is made good on resume: rollouts on the disk are not played again, a step without its checkpoint is trained again
-  from the weights before it, a checkpoint without its adapter gets it.
-- Sessions only ever sample from a version that passed the canary, or that could not be told apart (which is logged).
+- Order within a GRPO step: plan → sample → train → event → checkpoint → save the adapter → publish. A kill between any
+  two of them is made good on resume: what was planned is played under the same ids, rollouts on the disk are not
+  played again, a step without its checkpoint is trained again from the weights before it (and its event written
+  again: `events.standing` counts it once), a checkpoint without its adapter gets it.
 """
 
 from __future__ import annotations
@@ -13,43 +13,55 @@ import asyncio
 import ctypes
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 from harness_adapters.config import PublishConfig, RunConfig
-from harness_adapters.engines.publisher import Canary, CanaryReport, CanaryScores, Publisher
+from harness_adapters.engines.publisher import Canary, CanaryScores, Publisher
 from harness_adapters.errors import RunError
 from harness_adapters.gateway.renderers import Renderer
-from harness_adapters.records import BASE_POLICY, PolicyVersion, Rollout, TrainRow
-from harness_adapters.rollouts.producer import Group, Producer
+from harness_adapters.records import BASE_POLICY, Rollout, TrainRow
+from harness_adapters.rollouts.producer import Group, GroupBatch, Producer
 from harness_adapters.rollouts.rows import train_rows
-from harness_adapters.runs.directory import RunDirectory, policy_run_name
+from harness_adapters.runs.directory import RunDirectory
+from harness_adapters.runs.planning import StepPlan
 from harness_adapters.runs.progress import Progress
+from harness_adapters.runs.restoring import CHECKPOINTS, restore
 from harness_adapters.runs.resuming import ResumingRunner
 from harness_adapters.runs.sampling import TaskSampler
 from harness_adapters.runs.stack import Stack
 from harness_adapters.runs.stages import guard_policy, supervised_sessions
-from harness_adapters.storage import write_atomic
+from harness_adapters.runs.versions import Versions
+from harness_adapters.storage import atomic_folder, remove_folder, write_atomic
 from harness_adapters.tasks.format import Task
 from harness_adapters.training.schedule import policy_learning_rate
 
 if TYPE_CHECKING:
     from harness_adapters.training.trainer import Trainer
 
+T = TypeVar("T")
+
 CANARY_SESSIONS = 4
 KEPT_CHECKPOINTS = 2
 
 
 class Learner:
-    """Trainer, publisher and run directory of one run, brought to where an earlier process left them."""
+    """Trainer, publisher and run directory of one run, brought to where an earlier process left them.
+
+    A context manager. Raises RunError where the run's checkpoints are of something else (`restoring.restore`).
+    """
 
     def __init__(
-        self, run: RunDirectory, stack: Stack, sessions: Sequence[Rollout], instructions: Mapping[str, str]
+        self,
+        run: RunDirectory,
+        stack: Stack,
+        sessions: Sequence[Rollout],
+        instructions: Mapping[str, str],
+        say: Callable[[str], None],
     ) -> None:
-        from harness_adapters.training.checkpoint import latest
         from harness_adapters.training.trainer import Trainer
 
         self.run = run
@@ -71,7 +83,7 @@ class Learner:
             seed=self.config.seed,
         )
         publish: PublishConfig = self.config.publish
-        self.publisher = Publisher(
+        publisher = Publisher(
             stack.client,
             run.folder("adapters"),
             self.canary,
@@ -79,65 +91,51 @@ class Learner:
             threshold=publish.canary_threshold,
         )
         with stack.engine.exclusive():
-            self.publisher.remember(BASE_POLICY, self._scores())
-        self.state: dict[str, Any] = {"warm_steps": 0, "grpo_steps": 0, "cursor": 0}
-        found = latest(run.folder("checkpoints"))
-        for name, reason in found.passed_over:
-            run.events.append("checkpoint_passed_over", checkpoint=name, reason=reason)
-            # Kept, a damaged one of a higher number would outlive every good one written from here on.
-            shutil.rmtree(run.folder("checkpoints") / name, ignore_errors=True)
-        if found.folder is not None:
-            self.state = self.trainer.load_checkpoint(found.folder)
+            publisher.remember(BASE_POLICY, self._scores())
+        self.state = restore(run, self.trainer, say)
+        self.versions = Versions(run, publisher, self.trainer, self.state, lambda: self._exclusively(self._scores))
 
-    def version(self, number: int) -> PolicyVersion:
-        return PolicyVersion(policy_run_name(self.run.id), self.config.harness, number)
+    def __enter__(self) -> Learner:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.versions.close()
+        self._turns.shutdown(wait=False)
 
     async def warm_start(self, progress: Progress) -> None:
-        """Supervised steps on the recorded sessions, then version 0."""
+        """The supervised steps that are left, on the recorded sessions."""
         from harness_adapters.training.warm_start import warm_start
 
         config = self.config.warm_start
         rows = supervised_sessions(self.sessions)
-        done, seed = self.state["warm_steps"], self.config.seed
+        done, seed = self.state.warm_steps, self.config.seed
         progress.begin("warm start", config.steps, done, done=done)
         families = [rollout.tags.get("family", "") for rollout in self.sessions]
         steps = warm_start(self.trainer, rows, config, families=families, seed=seed, start_step=done)
         while (metrics := await self._exclusively(lambda: next(steps, None))) is not None:
-            self.state["warm_steps"] += 1
-            self.run.events.append("warm_step", step=self.state["warm_steps"], metrics=metrics.to_json())
+            self.state.warm_steps += 1
+            self.run.events.append("warm_step", step=self.state.warm_steps, metrics=metrics.to_json())
             progress.advance(f"loss {metrics.loss:.3f}, {metrics.unique_tokens} tokens in {metrics.seconds:.0f} s")
-            if self.state["warm_steps"] == config.steps:
+            if self.state.warm_steps == config.steps:
                 self.trainer.reset_optimizer()
-            if self.state["warm_steps"] % 5 == 0 or self.state["warm_steps"] == config.steps:
+            if self.state.warm_steps % 5 == 0 or self.state.warm_steps == config.steps:
                 await self._checkpoint()
         await self._exclusively(give_memory_back)
-        await self.publish(0)
 
     async def grpo(self, tasks: Sequence[Task], progress: Progress) -> None:
         """GRPO steps until `trainer.steps`, publishing as configured."""
         config = self.config
         total = config.trainer.steps * config.producer.groups_per_step * config.producer.group_size
-        done = self.state["grpo_steps"] * config.producer.groups_per_step * config.producer.group_size
+        done = self.state.grpo_steps * config.producer.groups_per_step * config.producer.group_size
         progress.begin("reinforcement learning", max(total, 1), done, done=done)
-        sampler = TaskSampler(tasks, config.seed, self.state["cursor"])
-        while self.state["grpo_steps"] < config.trainer.steps:
+        sampler = TaskSampler(tasks, config.seed, self.state.cursor)
+        while self.state.grpo_steps < config.trainer.steps:
             await self._grpo_step(sampler, progress)
 
     async def _grpo_step(self, sampler: TaskSampler, progress: Progress) -> None:
-        step = self.state["grpo_steps"] + 1
-        policy = self.publisher.current or BASE_POLICY
-        runner = ResumingRunner(self.run, "rollouts", self.stack.runner)
-        solved: list[bool] = []
-
-        def note(rollout: Rollout) -> None:
-            solved.append(rollout.solved)
-            progress.advance(f"step {step}/{self.config.trainer.steps}: {sum(solved)} of {len(solved)} solved")
-
-        producer = Producer(runner, self.config, on_rollout=note)
-        with self.publisher.lease(policy):
-            batch = await producer.groups(
-                sampler, wanted=self.config.producer.groups_per_step, policy=policy, step=step, guard=guard_policy
-            )
+        step = self.state.grpo_steps + 1
+        policy = self.versions.current
+        batch = await self._sample(step, policy, sampler, progress)
         rows = training_rows(batch.groups, self.config.trainer.keep_per_group)
         self.run.events.append("sampled", step=step, policy=policy, **asdict(batch.stats))
         metrics = None
@@ -146,79 +144,54 @@ class Learner:
             rate = policy_learning_rate(self.config.trainer, step)
             metrics = await self._exclusively(lambda: self.trainer.policy_step(rows, rate))
             await self._exclusively(give_memory_back)
-        self.state.update(grpo_steps=step, cursor=sampler.cursor)
+        self.state.grpo_steps, self.state.cursor = step, sampler.cursor
         self.run.events.append(
             "policy_step",
             step=step,
             policy=policy,
             trained=sorted({row.rollout for row in rows}),
-            solved=sum(solved) / max(len(solved), 1),
-            sampled=len(solved),
+            solved=sum(rollout.solved for rollout in batch.rollouts) / max(len(batch.rollouts), 1),
+            sampled=len(batch.rollouts),
             **_reward_summary(batch.groups),
             metrics=metrics.to_json() if metrics else None,
         )
         await self._checkpoint()
-        if self._due(step):
-            await self.publish(step)
+        if self.versions.due(step):
+            await self.versions.publish(step)
 
-    async def publish(self, number: int) -> CanaryReport:
-        """Save `adapters/v<number>`, unless it is there, and make it current.
+    async def _sample(self, step: int, policy: str, sampler: TaskSampler, progress: Progress) -> GroupBatch:
+        """The groups of one step, as planned by an earlier process as far as it came."""
+        seen: list[bool] = []
 
-        Raises EngineError if the canary fails.
-        """
-        version = self.version(number)
-        folder = self.publisher.folder(version)
-        if not folder.exists():
-            await asyncio.to_thread(self.trainer.save_adapter, folder)
-        right = await self._exclusively(self._scores)
-        write_atomic(folder.with_name(f"v{number}.canary.json"), json.dumps(right.values).encode())
-        report = await self.publisher.publish(version, right)
-        self.run.events.append("published", version=version.name, number=number, **asdict(report))
-        return report
+        def note(rollout: Rollout) -> None:
+            seen.append(rollout.solved)
+            progress.advance(f"step {step}/{self.config.trainer.steps}: {sum(seen)} of {len(seen)} solved")
 
-    def _due(self, step: int) -> bool:
-        return step % self.config.publish.every == 0 or step == self.config.trainer.steps
-
-    async def restore(self) -> None:
-        """After a resume: bring version 0 and the current one back onto this engine.
-
-        The current one is the last that was due: between two of them sessions go on with the older. Raises RunError
-        where its folder is gone. Hold a lease on version 0, or it is unloaded as soon as the current one is there.
-        """
-        reached = self.state["grpo_steps"]
-        current = max(step for step in range(reached + 1) if self._due(step))
-        for number in sorted({0, current}):
-            if number == reached:
-                await self.publish(number)
-            else:
-                await self.publisher.publish(self.version(number), self._published_scores(number))
-
-    def _published_scores(self, number: int) -> CanaryScores:
-        folder = self.publisher.folder(self.version(number))
-        path = folder.with_name(f"v{number}.canary.json")
-        try:
-            values = json.loads(path.read_bytes())
-        except (OSError, ValueError) as error:
-            raise RunError(
-                f"cannot read {path}: {error}", "the run cannot go on without it; start a new one"
-            ) from error
-        if not folder.is_dir():
-            raise RunError(f"{folder} is gone", "the run cannot go on without it; start a new one")
-        return CanaryScores(tuple(tuple(scores) for scores in values))
+        plan = StepPlan(self.run, step, policy, sampler)
+        producer = Producer(ResumingRunner(self.run, "rollouts", self.stack.runner), self.config, on_rollout=note)
+        with self.versions.publisher.lease(policy):
+            return await producer.groups(
+                plan,
+                wanted=self.config.producer.groups_per_step,
+                policy=policy,
+                step=step,
+                guard=guard_policy,
+                planned=plan.planned,
+            )
 
     def _scores(self) -> CanaryScores:
         values = self.trainer.logprobs(self._canary_rows, temperature=1.0)
         return CanaryScores(tuple(tuple(row) for row in values))
 
     async def _checkpoint(self) -> None:
-        number = self.state["warm_steps"] + self.state["grpo_steps"]
-        folder = self.run.folder("checkpoints")
-        await asyncio.to_thread(self.trainer.save_checkpoint, folder / f"step-{number:05d}", dict(self.state))
+        folder = self.run.folder(CHECKPOINTS)
+        name = f"step-{self.state.warm_steps + self.state.grpo_steps:05d}"
+        await asyncio.to_thread(self.trainer.save_checkpoint, folder / name, asdict(self.state))
         for old in sorted(path for path in folder.glob("step-*") if path.is_dir())[:-KEPT_CHECKPOINTS]:
-            shutil.rmtree(old, ignore_errors=True)
+            remove_folder(old)
 
-    async def _exclusively(self, work: Any) -> Any:
-        def turn() -> Any:
+    async def _exclusively(self, work: Callable[[], T]) -> T:
+        def turn() -> T:
             with self.stack.engine.exclusive():
                 return work()
 
@@ -293,8 +266,6 @@ def give_memory_back() -> None:
 
 def adapter_copy(source: Path, target: Path) -> None:
     """Copy a published adapter to where a person looks for it, whole or not at all."""
-    from harness_adapters.storage import atomic_folder
-
     with atomic_folder(target) as work:
         for file in source.iterdir():
             shutil.copy2(file, work / file.name)

@@ -28,6 +28,10 @@ class TaskSampler:
         self.cursor = cursor
         self._round: tuple[int, list[Task]] = (-1, [])
 
+    def task(self, task_id: str) -> Task | None:
+        """The task of this id; None where the pool has none."""
+        return next((task for task in self._pool if task.id == task_id), None)
+
     def __iter__(self) -> Iterator[Task]:
         return self
 

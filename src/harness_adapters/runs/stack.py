@@ -27,6 +27,7 @@ from harness_adapters.harnesses import Harness, get_harness
 from harness_adapters.rollouts.session import SessionRunner
 from harness_adapters.runs.pools import check_new_tasks, check_tasks
 from harness_adapters.sandbox import SandboxSpec, open_sandbox
+from harness_adapters.sandbox.leftovers import end_orphans
 from harness_adapters.sandbox.protocol import Sandbox
 from harness_adapters.storage import cache_root
 
@@ -74,9 +75,12 @@ def _compile_engine(say: Callable[[str], None]) -> None:
     warm_up()
 
 
-def check_choices(config: RunConfig) -> None:
-    """Raise ConfigError for a choice that a run would refuse once it came to it: nothing has been made yet."""
-    _trainable_harness(config)
+def check_choices(config: RunConfig, stand_in: Harness | None = None) -> None:
+    """Raise ConfigError for a choice that a run would refuse once it came to it: nothing has been made yet.
+
+    `stand_in`: a harness that plays in place of the configuration's, unchecked.
+    """
+    _harness_of(config, stand_in)
     check_chat_format(config.model.chat_format)
     if config.engine.kind != "embedded":
         raise ConfigError(f"engine kind {config.engine.kind!r} is not there yet", 'use kind = "embedded"')
@@ -106,23 +110,25 @@ def _check_trainable(model_dir: Path) -> None:
         ) from None
 
 
-def check_new(config: RunConfig) -> None:
+def check_new(config: RunConfig, stand_in: Harness | None = None) -> None:
     """Raise ConfigError for what `check_choices` refuses, for keys of a new configuration that would do nothing, and
     for a test set that is not the frozen one."""
-    check_choices(config)
+    check_choices(config, stand_in)
     check_new_tasks(config)
 
 
-def _trainable_harness(config: RunConfig) -> Harness:
+def _harness_of(config: RunConfig, stand_in: Harness | None) -> Harness:
+    if stand_in is not None:
+        return stand_in
     harness = get_harness(config.harness)
     if harness.name == "scripted":
         raise ConfigError("the scripted harness is for tests", 'train with a real one: harness = "pi"')
     return harness
 
 
-def prepare_harness(config: RunConfig, say: Callable[[str], None]) -> Harness:
-    """The run's harness, installed. Raises ConfigError for one that may not be trained with."""
-    harness = _trainable_harness(config)
+def prepare_harness(config: RunConfig, say: Callable[[str], None], stand_in: Harness | None = None) -> Harness:
+    """The run's harness or its stand-in, installed. Raises ConfigError for one that may not be trained with."""
+    harness = _harness_of(config, stand_in)
     harness.install(cache_root(), say)
     return harness
 
@@ -146,9 +152,11 @@ def check_disk(folder: Path, runs: int = 1) -> None:
 async def check_machine(folder: Path) -> None:
     """Find out in a second what would otherwise fail every session minutes later.
 
-    Raises InfraError where no sandbox can be started, or where the disk under `folder` is too full for a run.
+    Sandboxes that a killed run could not take along are ended. Raises InfraError where no sandbox can be started, or
+    where the disk under `folder` is too full for a run.
     """
     check_disk(folder)
+    end_orphans()
     sandbox = bubblewrap(SandboxSpec())
     try:
         await sandbox.start()

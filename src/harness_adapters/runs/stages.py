@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 
 from harness_adapters.config import RunConfig
 from harness_adapters.engines.scripted import ScriptedEngine
-from harness_adapters.errors import EngineError, RunError, TaskError
+from harness_adapters.errors import EngineError, TaskError
 from harness_adapters.gateway import Gateway
 from harness_adapters.gateway.renderers import ParsedCall, Renderer
 from harness_adapters.gateway.renderers.chatml import write_turn
@@ -50,7 +50,7 @@ async def record_oracles(
     their task (the tasks or the harness are broken), RunError where a recorded session is gone.
     """
     if (chosen := run.read_done("record")) is not None:
-        return [_recorded(run, name) for name in chosen["ids"]]
+        return [run.read_rollout("oracle", name) for name in chosen["ids"]]
     engine = ScriptedEngine(Tokenizer.from_file(str(model_dir / "tokenizer.json")))
     plans = _oracle_plans(run.config, engine, tasks)
     async with engine.serve() as url, Gateway(url, renderer, verdict_log=run.log_verdict) as gateway:
@@ -67,13 +67,6 @@ async def record_oracles(
         )
     run.mark_done("record", sessions=len(plans), ids=[rollout.id for rollout in solved])
     return solved
-
-
-def _recorded(run: RunDirectory, name: str) -> Rollout:
-    rollout = run.load_rollout("oracle", name)
-    if rollout is None:
-        raise RunError(f"{run.path / 'oracle' / name}.json is gone", "the run cannot go on without it; start a new one")
-    return rollout
 
 
 def _oracle_plans(config: RunConfig, engine: ScriptedEngine, tasks: Sequence[Task]) -> list[SessionPlan]:
@@ -140,7 +133,8 @@ async def evaluate(
     runner = ResumingRunner(run, "eval", stack.runner)
     progress.begin("evaluate", len(plans), sum(runner.finished(plan) for plan in plans))
     await _play(runner, run.config, plans, progress)
-    run.mark_done("evaluate", sessions=len(plans))
+    if run.read_done("evaluate") != {"sessions": len(plans)}:
+        run.mark_done("evaluate", sessions=len(plans))
 
 
 async def _play(

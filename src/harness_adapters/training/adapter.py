@@ -88,13 +88,14 @@ def save(peft_model: Any, folder: Path) -> None:
     if not folder.exists():
         with atomic_folder(folder) as temporary:
             write_into(peft_model, temporary)
-    elif not _holds(folder, weights(peft_model)):
+    elif not holds(folder, weights(peft_model)):
         raise TrainingError(
             f"{folder} already holds another adapter", "adapter versions are immutable: save under a new name"
         )
 
 
-def _holds(folder: Path, expected: dict[str, torch.Tensor]) -> bool:
+def holds(folder: Path, expected: dict[str, torch.Tensor]) -> bool:
+    """Whether a saved adapter has exactly these tensors (`weights`); false for one that cannot be read."""
     try:
         found = load_file(str(folder / WEIGHTS))
     except (OSError, SafetensorError):

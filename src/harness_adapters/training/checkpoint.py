@@ -8,7 +8,8 @@ Invariants
 - A checkpoint names its base weights, rank, alpha and target layers; loading it over anything else is refused before
   anything is changed.
 
-Asymmetry: `latest` judges a folder by itself (whole, undamaged); only `load` compares it with a trainer.
+Asymmetry: a damaged checkpoint says nothing; a whole one of another base, shape or format (`Foreign`) says that the
+run was made with something else, which no older checkpoint and no fresh start can mend.
 """
 
 from __future__ import annotations
@@ -31,16 +32,35 @@ from harness_adapters.training import adapter
 
 MANIFEST = "checkpoint.json"
 OPTIMIZER = "optimizer.safetensors"
-FORMAT = 1
+FORMAT = 2
+_OBJECTS = ("identity", "state")
 SAMPLED_ELEMENTS = 64
 
 
+class Foreign(TrainingError):
+    """A whole checkpoint that is not this trainer's: of another base, rank, alpha, targets or format."""
+
+
 @dataclass(frozen=True)
-class Latest:
-    """The newest good checkpoint, if any, and (folder name, why) of each newer or damaged one passed over."""
+class Refusal:
+    """A checkpoint that was passed over: its folder's name, and why in words. `foreign`: see `Foreign`."""
+
+    name: str
+    reason: str
+    foreign: bool = False
+
+
+@dataclass(frozen=True)
+class Restored:
+    """What `load_newest` found: the checkpoint loaded, if any was good, and each newer or damaged one passed over.
+
+    `step` and `state` are those saved with it, 0 and empty without one.
+    """
 
     folder: Path | None
-    passed_over: tuple[tuple[str, str], ...]
+    step: int
+    state: Mapping[str, Any]
+    refused: tuple[Refusal, ...]
 
 
 def base_fingerprint(model: Any) -> str:
@@ -98,13 +118,14 @@ def load(
 ) -> tuple[int, dict[str, Any]]:
     """Put a checkpoint's weights, optimizer and random state in place; return (step, state).
 
-    Raises TrainingError, changing nothing, for a damaged checkpoint or one of another base, rank, alpha or targets.
+    Raises TrainingError, changing nothing, for a damaged checkpoint, Foreign for one of another base, rank, alpha or
+    targets.
     """
     manifest = read_manifest(folder)
     for key, mine in identity(peft_model, fingerprint).items():
         if manifest["identity"].get(key) != mine:
             theirs = manifest["identity"].get(key)
-            raise TrainingError(
+            raise Foreign(
                 f"checkpoint {folder} is of another {key}: {theirs!r}, this run has {mine!r}",
                 "resume with the configuration and base model it was made with",
             )
@@ -116,12 +137,47 @@ def load(
     return manifest["step"], manifest["state"]
 
 
+def load_newest(folder: Path, peft_model: Any, optimizer: torch.optim.Optimizer, *, fingerprint: str) -> Restored:
+    """Load the checkpoint with the highest step among the sub-folders of `folder` that is whole and this trainer's.
+
+    Without one nothing is changed.
+    """
+    whole: list[tuple[int, Path]] = []
+    refused: list[Refusal] = []
+    for path in sorted(folder.iterdir()) if folder.is_dir() else []:
+        if not path.is_dir():
+            continue
+        if path.name.startswith("."):
+            refused.append(Refusal(path.name, "writing it was interrupted"))
+            continue
+        try:
+            whole.append((read_manifest(path)["step"], path))
+        except TrainingError as error:
+            refused.append(_refusal(path, error))
+    for _, path in sorted(whole, reverse=True):
+        try:
+            step, state = load(path, peft_model, optimizer, fingerprint=fingerprint)
+        except TrainingError as error:
+            refused.append(_refusal(path, error))
+        else:
+            return Restored(path, step, state, tuple(refused))
+    return Restored(None, 0, {}, tuple(refused))
+
+
+def _refusal(path: Path, error: TrainingError) -> Refusal:
+    return Refusal(path.name, error.message, isinstance(error, Foreign))
+
+
 def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of a whole, undamaged checkpoint; TrainingError says what is wrong with any other."""
     try:
         manifest: dict[str, Any] = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
         if manifest["format"] != FORMAT:
-            raise TrainingError(f"checkpoint {folder} has format {manifest['format']}, this version reads {FORMAT}")
+            raise Foreign(f"checkpoint {folder} has format {manifest['format']}, this version reads {FORMAT}")
+        if not {OPTIMIZER, adapter.WEIGHTS} <= manifest["files"].keys():
+            raise TrainingError(f"checkpoint {folder} is damaged: its manifest names too few files", "use an older one")
+        if type(manifest["step"]) is not int or not all(isinstance(manifest[key], dict) for key in _OBJECTS):
+            raise TypeError("a step or an object is missing")
         for name, seal in manifest["files"].items():
             if _seal(folder / name) != seal:
                 raise TrainingError(
@@ -129,26 +185,9 @@ def read_manifest(folder: Path) -> dict[str, Any]:
                 )
     except OSError as error:
         raise TrainingError(f"checkpoint {folder} is incomplete: {error.strerror}", "use an older one") from None
-    except (ValueError, KeyError, AttributeError, TypeError):
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
         raise TrainingError(f"checkpoint {folder} has no readable {MANIFEST}", "use an older one") from None
     return manifest
-
-
-def latest(folder: Path) -> Latest:
-    """The good checkpoint with the highest step among the sub-folders of `folder`."""
-    steps: list[tuple[int, Path]] = []
-    passed_over: list[tuple[str, str]] = []
-    for path in sorted(folder.iterdir()) if folder.is_dir() else []:
-        if not path.is_dir():
-            continue
-        if path.name.startswith("."):
-            passed_over.append((path.name, "writing it was interrupted"))
-            continue
-        try:
-            steps.append((read_manifest(path)["step"], path))
-        except TrainingError as error:
-            passed_over.append((path.name, error.message))
-    return Latest(max(steps)[1] if steps else None, tuple(passed_over))
 
 
 def _seal(path: Path) -> dict[str, Any]:

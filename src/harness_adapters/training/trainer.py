@@ -134,6 +134,17 @@ class Trainer:
         self._step, state = checkpoint.load(folder, self.peft_model, self._optimizer, fingerprint=self._fingerprint)
         return state
 
+    def load_newest_checkpoint(self, folder: Path) -> checkpoint.Restored:
+        """Continue from the newest checkpoint in `folder` that is whole and this trainer's, if there is one."""
+        restored = checkpoint.load_newest(folder, self.peft_model, self._optimizer, fingerprint=self._fingerprint)
+        if restored.folder is not None:
+            self._step = restored.step
+        return restored
+
+    def holds_adapter(self, folder: Path) -> bool:
+        """Whether a saved adapter has exactly the present weights."""
+        return adapter.holds(folder, adapter.weights(self.peft_model))
+
     def _take_step(
         self,
         rows: Sequence[TrainRow],
