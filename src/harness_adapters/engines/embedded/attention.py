@@ -17,7 +17,7 @@ from torch import Tensor
 from harness_adapters.engines.embedded.blas import share
 from harness_adapters.engines.embedded.kv import Segment
 
-TILE = 64
+TILE = 16
 """Positions attended from in one piece of work, counted from the beginning of the context."""
 
 

@@ -35,9 +35,12 @@ log = logging.getLogger(__name__)
 WORTH_SHARING = 1 << 22
 """Multiplications from which on a part of a product outweighs waking a helper (some 30 µs)."""
 
-WHOLE = 32
+WHOLE = 16
 """Rows and columns of which BLAS's inner loops take whole numbers on every processor: cut and filled up to these, a
 product's row has the same bits in any company."""
+
+NARROW = 128
+"""Columns below which BLAS may choose other loops for fewer rows."""
 
 MOST_HELPERS = 3
 """More helpers than this wait for Python's lock more than they compute."""
@@ -59,7 +62,7 @@ def dense(x: Tensor, *weights: Tensor) -> Tensor:
     errands, at = [], 0
     for weight in weights:
         right, columns = weight.numpy(), weight.shape[0]
-        whole = columns // WHOLE * WHOLE if columns >= 2 * WHOLE else 0
+        whole = columns // WHOLE * WHOLE if columns >= NARROW else 0
         for first in range(0, whole, width):
             last = min(first + width, whole)
             errands.append(functools.partial(np.matmul, left, right[first:last].T, out=out[:, at + first : at + last]))
