@@ -82,7 +82,7 @@ def atomic_folder(final: Path) -> Iterator[Path]:
         with explained(f"cannot write {final}"):
             final.parent.mkdir(parents=True, exist_ok=True)
             clear_leftovers(final)
-            work = held.enter_context(_work_folder(final))
+            work = held.enter_context(work_folder(final))
         try:
             with explained(f"cannot write {final}"):
                 yield work
@@ -95,8 +95,11 @@ def atomic_folder(final: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def _work_folder(final: Path) -> Iterator[Path]:
-    """A new folder beside `final`, locked by this process as long as the block lasts."""
+def work_folder(final: Path) -> Iterator[Path]:
+    """A new hidden folder beside `final`, locked by this process as long as the block lasts.
+
+    Whoever asks for one renames or removes it; what a killed process left of it is cleared away by the next one.
+    """
     while True:
         work = Path(tempfile.mkdtemp(prefix=f".{final.name}.", suffix=".tmp", dir=final.parent))
         work.chmod(0o755)
@@ -150,6 +153,14 @@ def clear_leftovers(final: Path) -> None:
             with contextlib.suppress(FileNotFoundError):  # its writer was alive and finished with it
                 path.rename(final)
         else:
+            _remove_abandoned(path)
+
+
+def clear_abandoned(folder: Path) -> None:
+    """Remove every half-made folder directly in `folder` that nobody is writing any more."""
+    for path in _entries(folder):
+        left = _LEFTOVER.fullmatch(path.name)
+        if left is not None and left["kind"] == "tmp" and path.is_dir():
             _remove_abandoned(path)
 
 

@@ -89,8 +89,9 @@ def build(folder: Path) -> None:
             )
 
 
-def configuration(folder: Path) -> RunConfig:
-    """One session at a time and no cached prefixes, so that equal plans give equal weights, bit for bit."""
+def configuration(folder: Path, *, busy: bool) -> RunConfig:
+    """One session at a time and no cached prefixes, so that equal plans give equal weights, bit for bit; unless `busy`:
+    then sessions share the engine's batches and cache, and end in any order."""
     values: dict[str, Any] = {
         "name": "killed",
         "harness": "scripted",
@@ -99,12 +100,12 @@ def configuration(folder: Path) -> RunConfig:
         "lora": {"rank": 4, "alpha": 8},
         "sampling": {"temperature": 1.0, "max_tokens": 16},
         "session": {"context": 2048, "model_calls": 4, "seconds": 900},
-        "producer": {"group_size": 2, "groups_per_step": 2, "in_flight": 1, "max_refills": 3},
+        "producer": {"group_size": 2, "groups_per_step": 2, "in_flight": 3 if busy else 1, "max_refills": 3},
         "trainer": {"steps": 4, "learning_rate": 1e-3, "max_unique_tokens": 4096},
         "publish": {"every": 2, "canary_tokens": 8},
         "warm_start": {"steps": 6, "sessions_per_step": 1, "learning_rate": 1e-2},
         "tasks": {"source": str(folder / "tasks")},
-        "engine": {"max_batch": 1, "prefix_cache_mb": 0, "threads": 1},
+        "engine": {"max_batch": 3 if busy else 1, "prefix_cache_mb": 16 if busy else 0, "threads": 1},
     }
     return RunConfig.model_validate(values)
 
@@ -170,7 +171,6 @@ class Runs:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.config = configuration(folder)
         self.lives: list[Life] = []
 
     def live(self, parent: Path, life: Life, watch: Callable[[int], None] | None = None) -> None:
@@ -200,7 +200,8 @@ class Runs:
             from harness_adapters.cli.main import guarded
             from harness_adapters.runs.demo import run_to_the_end
 
-            code = guarded(lambda: run_to_the_end(self.config, parent, resume, stand_in=Telling()))
+            config = configuration(self.folder, busy=life.run.startswith("busy"))
+            code = guarded(lambda: run_to_the_end(config, parent, resume, stand_in=Telling()))
             note = {"moments": moments.count, "modules": list(sys.modules)}
             (self.folder / "child.json").write_text(json.dumps(note))
         except BaseException:
@@ -212,7 +213,7 @@ class Runs:
 
 def run_in(parent: Path) -> Path | None:
     """The run directory in `parent`, once it can be resumed."""
-    return next((path.parent for path in parent.glob("*/config.resolved.toml")), None)
+    return next((path.parent for path in parent.glob("[!.]*/config.resolved.toml")), None)
 
 
 def progress(parent: Path) -> int:
@@ -317,15 +318,17 @@ def change_version_0(run: Path) -> None:
 HARMS = (harm_newest_checkpoint, harm_every_checkpoint, change_version_0)
 
 
-def kill_and_resume(runs: Runs, rng: random.Random, kills: int, undisturbed: Path, moments: int) -> list[str]:
+def kill_and_resume(
+    runs: Runs, name: str, rng: random.Random, kills: int, undisturbed: Path, moments: int
+) -> list[str]:
     """As many kills as asked for, over as many runs as they take; the runs, all finished in the end."""
     events = list(read_events(undisturbed / "events.jsonl"))
     length, seconds = len(standing_work(undisturbed)), events[-1]["time"] - events[0]["time"]
-    kinds = ["timed", "aimed"] * (kills // 2)
+    kinds = [("timed", "aimed")[number % 2] for number in range(kills)]
     rng.shuffle(kinds)
     finished: list[str] = []
     while kinds:
-        parent = runs.folder / f"killed-{len(finished)}"
+        parent = runs.folder / f"{name}-{len(finished)}"
         aims = sorted(rng.uniform(0, length) for _ in range(kinds.count("timed")))
         while kinds and not (runs.lives[-1].run == parent.name and runs.lives[-1].status == 0):
             if kinds.pop() == "timed":
@@ -354,7 +357,9 @@ def main(folder: Path, seed: int, kills: int) -> None:
     child = json.loads((folder / "child.json").read_text())
     preload(child["modules"])
     told: dict[str, Any] = {"threads": len(os.listdir("/proc/self/task")), "undisturbed": str(undisturbed)}
-    told["killed"] = kill_and_resume(runs, random.Random(seed), kills, undisturbed, child["moments"])
+    for name, count in (("killed", kills), ("busy", kills // 4)):
+        rng = random.Random(f"{seed} {name}")
+        told[name] = kill_and_resume(runs, name, rng, count, undisturbed, child["moments"])
     told["harmed"] = {}
     for harm in HARMS:
         copy = folder / harm.__name__ / undisturbed.name

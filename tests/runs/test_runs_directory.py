@@ -121,6 +121,25 @@ def test_a_full_disk_leaves_no_half_made_run(tmp_path: Path) -> None:
         assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.parametrize("moment", ["to_toml", "_rename_to_free"])
+def test_a_run_killed_while_it_is_made_leaves_no_folder_that_looks_like_one_and_the_next_clears_it_away(
+    tmp_path: Path, moment: str
+) -> None:
+    code = (
+        "import os, sys; from pathlib import Path; from harness_adapters.config import load_config\n"
+        "from harness_adapters.runs import directory\n"
+        f"directory.{moment} = lambda *_: os.kill(os.getpid(), 9)\n"
+        "directory.RunDirectory.create(Path(sys.argv[1]), load_config())"
+    )
+    for _ in range(2):
+        assert subprocess.run([sys.executable, "-c", code, str(tmp_path)]).returncode == -9
+        (left,) = tmp_path.iterdir()
+        assert left.name.startswith(".")
+        assert latest_run(tmp_path) is None
+    path = closed_run(tmp_path)
+    assert list(tmp_path.iterdir()) == [path]
+
+
 @pytest.mark.parametrize("name", [EVENTS, "blocked.jsonl", ".lock"])
 def test_a_folder_in_place_of_a_runs_file_is_named_and_the_run_is_let_go(name: str, tmp_path: Path) -> None:
     path = closed_run(tmp_path)

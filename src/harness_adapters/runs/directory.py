@@ -38,7 +38,7 @@ from harness_adapters.errors import ConfigError, RunError
 from harness_adapters.events import EventLog, read_events
 from harness_adapters.records import Rollout, rollout_from_json
 from harness_adapters.runs.mending import drop_cut_short, sweep_run, unlogged_rollouts
-from harness_adapters.storage import explained, write_atomic
+from harness_adapters.storage import clear_abandoned, explained, work_folder, write_atomic
 
 CONFIG = "config.resolved.toml"
 EVENTS = "events.jsonl"
@@ -69,11 +69,13 @@ class RunDirectory:
 
         Raises InfraError or RunError when the disk refuses, RunError for a name that is too long.
         """
-        path = fresh_folder(parent, config.name)
         with contextlib.ExitStack() as undo:
+            with new_folder(parent, config.name) as work:
+                undo.callback(shutil.rmtree, work, ignore_errors=True)
+                lock = undo.enter_context(acquire(work))
+                write_atomic(work / CONFIG, to_toml(config).encode())
+                path = rename_to_free(work, parent, config.name)
             undo.callback(shutil.rmtree, path, ignore_errors=True)
-            lock = undo.enter_context(acquire(path))
-            write_atomic(path / CONFIG, to_toml(config).encode())
             run = undo.enter_context(cls(path, config, lock, path.name))
             run._note_creation()
             undo.pop_all()
@@ -200,7 +202,7 @@ class RunDirectory:
 
 def latest_run(parent: Path) -> Path | None:
     """The newest run directory under `parent`, by name of its time stamp."""
-    runs = [path.parent for path in parent.glob(f"*/{CONFIG}")]
+    runs = [path.parent for path in parent.glob(f"*/{CONFIG}") if not path.parent.name.startswith(".")]
     return max(runs, key=lambda path: (path / CONFIG).stat().st_mtime, default=None)
 
 
@@ -245,19 +247,33 @@ def _config_of(path: Path, version: str) -> RunConfig:
         ) from None
 
 
-def fresh_folder(parent: Path, name: str) -> Path:
-    """A new, empty folder `<name>-<time>` under `parent`. Raises InfraError or RunError."""
+@contextlib.contextmanager
+def new_folder(parent: Path, name: str) -> Iterator[Path]:
+    """A hidden folder under `parent` to make a run or study in; what killed makers left there is cleared away.
+
+    Raises InfraError when the disk refuses, RunError for a name that is too long.
+    """
     with explained(f"cannot make a run directory under {parent}"):
         try:
             parent.mkdir(parents=True, exist_ok=True)
-            for path in _fresh_names(parent, name):
-                with contextlib.suppress(FileExistsError):
-                    path.mkdir()
-                    return path
+            clear_abandoned(parent)
+            with work_folder(parent / name) as work:
+                yield work
         except OSError as error:
             if error.errno != errno.ENAMETOOLONG:
                 raise
             raise RunError(f"the run's name is too long for a folder under {parent}", "give a shorter name") from None
+
+
+def rename_to_free(work: Path, parent: Path, name: str) -> Path:
+    """Give a folder that is whole its final name `<name>-<time>`, which no other has. Raises RunError."""
+    for path in _fresh_names(parent, name):
+        try:
+            if not path.exists():
+                return work.rename(path)
+        except OSError as error:
+            if error.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):  # made by another meanwhile
+                raise
     raise RunError(f"no free name for a run under {parent}", "try again in a second")
 
 

@@ -30,7 +30,7 @@ from harness_adapters.evaluation.study import compare_study
 from harness_adapters.evaluation.study_tables import render_study
 from harness_adapters.runs.apart import run_apart
 from harness_adapters.runs.demo import anywhere, resumable
-from harness_adapters.runs.directory import CONFIG, RunDirectory, acquire, fresh_folder
+from harness_adapters.runs.directory import CONFIG, RunDirectory, acquire, new_folder, rename_to_free
 from harness_adapters.runs.invocation import command
 from harness_adapters.runs.stack import check_disk
 from harness_adapters.runs.study_config import StudyConfig, load_study, resolve
@@ -56,11 +56,12 @@ class StudyDirectory:
     @classmethod
     def create(cls, parent: Path, config: StudyConfig) -> StudyDirectory:
         """A new folder `<name>-<time>` under `parent`, or none. Raises InfraError or RunError."""
-        path = fresh_folder(parent, config.run.name)
         with contextlib.ExitStack() as undo:
-            undo.callback(shutil.rmtree, path, ignore_errors=True)
-            lock = undo.enter_context(acquire(path))
-            write_atomic(path / STUDY, config.to_toml().encode())
+            with new_folder(parent, config.run.name) as work:
+                undo.callback(shutil.rmtree, work, ignore_errors=True)
+                lock = undo.enter_context(acquire(work))
+                write_atomic(work / STUDY, config.to_toml().encode())
+                path = rename_to_free(work, parent, config.run.name)
             undo.pop_all()
         return cls(path, config, lock)
 
