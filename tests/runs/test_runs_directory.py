@@ -121,7 +121,7 @@ def test_a_full_disk_leaves_no_half_made_run(tmp_path: Path) -> None:
         assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize("moment", ["to_toml", "_rename_to_free"])
+@pytest.mark.parametrize("moment", ["to_toml", "rename_to_free"])
 def test_a_run_killed_while_it_is_made_leaves_no_folder_that_looks_like_one_and_the_next_clears_it_away(
     tmp_path: Path, moment: str
 ) -> None:
