@@ -167,9 +167,10 @@ def clear_abandoned(folder: Path) -> None:
 def _remove_abandoned(folder: Path) -> None:
     """Remove a half-made folder unless somebody is still writing it: its writer holds a lock on it.
 
-    Where the file system has no such locks (a network's, with writers on other machines) its age decides.
+    Where the file system has no such locks (a network's, with writers on other machines) its age decides. One that
+    cannot be removed (another user's) stays.
     """
-    with contextlib.suppress(FileNotFoundError):
+    with contextlib.suppress(OSError):
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
