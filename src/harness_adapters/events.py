@@ -115,7 +115,7 @@ def standing(events: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 def _undone(event: Mapping[str, Any], restored: Mapping[str, Any]) -> bool:
     counter = _COUNTED_BY.get(event["kind"])
-    return counter is not None and event["step"] > restored[counter]
+    return counter is not None and event.get("step", 0) > restored[counter]
 
 
 def mend_tail(path: Path) -> int:

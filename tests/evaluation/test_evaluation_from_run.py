@@ -86,6 +86,17 @@ def test_an_unfinished_evaluation_says_how_far_it_is(tmp_path: Path, make_rollou
     assert recompute(tmp_path).warnings == ("evaluation is not finished: 3 of 10 sessions",)
 
 
+def test_what_a_kill_left_half_written_is_neither_a_session_nor_a_task(
+    tmp_path: Path, make_rollout: MakeRollout
+) -> None:
+    save(tmp_path, "eval", evaluation(make_rollout, 2)[:-1])
+    for number in range(2):
+        (tmp_path / "tasks" / "heldout" / f"t{number}").mkdir(parents=True)
+    (tmp_path / "eval" / ".base-t1-a0.json.abcdefgh.tmp").write_text("{")
+    (tmp_path / "tasks" / "heldout" / ".t2.abcdefgh.tmp").mkdir()
+    assert recompute(tmp_path).warnings == ("evaluation is not finished: 3 of 4 sessions",)
+
+
 def test_sessions_that_went_missing_after_the_end_are_counted(tmp_path: Path, make_rollout: MakeRollout) -> None:
     save(tmp_path, "eval", evaluation(make_rollout, 3)[:-1])
     finish(tmp_path, 6)
