@@ -79,7 +79,7 @@ class Kind:
     guarded: bool = True
     luck: bool = False
     agent_seconds: float | None = None
-    session_seconds: float = 60.0
+    session_seconds: float = 300.0
     cancelled: float = 0.0
 
 
@@ -99,7 +99,13 @@ KINDS = (
     Kind("unusable", ("graded model",), (ScriptedTurn(call("ls"), fault=Fault.NAN), "Done.")),
     Kind("killed", ("agent_fault crash",), (call("kill -9 $PPID"), "Done."), guarded=False),
     Kind("ended", ("infra ",), (call("kill -9 -1"), "Done."), guarded=False),
-    Kind("left", ("graded agent_timeout", NO_CALL), (call("ls"), ScriptedTurn("Done.", delay=60)), agent_seconds=3.0),
+    Kind(
+        "left",
+        ("graded agent_timeout", NO_CALL),
+        (call("ls"), ScriptedTurn("Done.", delay=600)),
+        luck=True,
+        agent_seconds=3.0,
+    ),
     Kind("half sent", ("graded model",), (HALF_A_REQUEST, "Done."), guarded=False),
 )
 CYCLE = tuple(name for kind in KINDS[1:] for name in (KINDS[0].name, kind.name))
@@ -144,7 +150,7 @@ def private_folders(folder: Path) -> Iterator[tuple[Path, Path]]:
         tempfile.tempdir = None
 
 
-def _configuration(in_flight: int, *, seconds: float = 60.0, max_tokens: int = 12) -> RunConfig:
+def _configuration(in_flight: int, *, seconds: float = 300.0, max_tokens: int = 12) -> RunConfig:
     values = {
         "name": "soak",
         "harness": "scripted",
@@ -367,7 +373,7 @@ def _canary(renderer: Renderer) -> tuple[Canary, list[TrainRow]]:
 
 
 def _task(folder: Path, agent_seconds: float | None) -> Task:
-    config: dict[str, Any] = {"schema_version": "1.4", "verifier": {"timeout_sec": 20.0}}
+    config: dict[str, Any] = {"schema_version": "1.4", "verifier": {"timeout_sec": 120.0}}
     if agent_seconds is not None:
         config["agent"] = {"timeout_sec": agent_seconds}
     files = {"tests/test.sh": _VERDICT, "solution/solve.sh": b"#!/bin/sh\necho hello > /workspace/out.txt\n"}
