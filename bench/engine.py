@@ -6,7 +6,7 @@ Every figure is the median of `--rounds` measurements; a round measures everythi
 machine does meets all alike. Figures are tokens per wall second and per CPU second of this process: on a box that
 others use too, the second figure and the ratios are what can be compared. Decoding starts after a shared prefix of
 `PREFIX` tokens, as sessions of one harness do; transformers is given the same prefix as a ready cache. Adapters are
-random, rank 32, on all linear layers.
+random, rank 32, on all linear layers. `generate` runs a module of its own, in fp32, as transformers is used.
 
 `--json` prints tokens per second under `prefill512`, `decode1`, `decode8`, `decode8_1adapter`, `decode8_3adapters`,
 `generate1`, `generate8`, the factor `prefix_speedup`, what follows from them under `ratios`, and all under `details`.
@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from transformers import AutoModelForCausalLM
 
 from harness_adapters.engines.client import CompletionRequest, EngineClient
 from harness_adapters.engines.embedded import EmbeddedEngine
@@ -148,7 +149,8 @@ async def measure_all(model_dir: Path, rounds: int) -> Figures:
                 save_random_adapter(model_dir, Path(scratch) / name, seed=seed, rank=RANK, std=0.01)
                 await client.load_adapter(name, Path(scratch) / name)
             await measure_prefill(client, vocabulary, 64, 1)
-            seen = [await measure_round(client, engine.model, vocabulary, number) for number in range(1, rounds + 1)]
+            module: Any = AutoModelForCausalLM.from_pretrained(model_dir, dtype=torch.float32, local_files_only=True)
+            seen = [await measure_round(client, module.eval(), vocabulary, number) for number in range(1, rounds + 1)]
     return {
         case: {key: round(statistics.median(one[case][key] for one in seen), 3) for key in seen[0][case]}
         for case in seen[0]

@@ -15,9 +15,9 @@ from safetensors.torch import load_file, save_file
 from harness_adapters.engines.embedded import EmbeddedEngine, Generation
 from harness_adapters.engines.embedded.batcher import Batcher
 from harness_adapters.engines.embedded.lean import LeanBackend
-from harness_adapters.engines.embedded.model import LlamaModel
 from harness_adapters.engines.embedded.prefix_cache import PrefixCache
 from harness_adapters.engines.embedded.sequence import Sequence
+from harness_adapters.engines.embedded.tables import Forward, Share
 from harness_adapters.errors import EngineError
 from harness_adapters.records import BASE_POLICY
 from harness_adapters.testing.tiny_models import save_random_adapter, save_tiny_llama
@@ -132,20 +132,27 @@ def test_adapters_load_and_unload_while_requests_run(engine: EmbeddedEngine, fol
 def test_a_step_that_fails_fails_its_requests_and_no_others(
     engine: EmbeddedEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = LlamaModel.forward
+    original = Forward.__call__
 
-    def fail_on_poison(self: LlamaModel, row_tokens: list[int], *rest: object) -> object:
-        if 96 in row_tokens:
+    def fail_on_poison(self: Forward, shares: list[Share]) -> object:
+        if any(96 in share.tokens for share in shares):
             raise RuntimeError("poison")
-        return original(self, row_tokens, *rest)  # type: ignore[arg-type]
+        return original(self, shares)
 
-    monkeypatch.setattr(LlamaModel, "forward", fail_on_poison)
+    monkeypatch.setattr(Forward, "__call__", fail_on_poison)
     bad = engine.submit(BASE_POLICY, Generation((96, 96), 4, seed=1))
     with pytest.raises(EngineError, match="poison"):
         bad.result(timeout=30)
     clean = tuple(token for token in SHORT.prompt if token != 96)
     assert complete(engine, BASE_POLICY, Generation(clean, 1, seed=1)).token_ids
     assert engine.healthy
+
+
+@pytest.mark.parametrize("beyond", [-1, 97, 1 << 40])
+def test_a_token_outside_the_vocabulary_is_refused(engine: EmbeddedEngine, beyond: int) -> None:
+    with pytest.raises(EngineError, match="outside 0 to 96"):
+        engine.submit(BASE_POLICY, Generation((3, beyond, 4), 2, seed=1))
+    assert complete(engine, BASE_POLICY, SHORT).token_ids
 
 
 def test_a_request_that_fails_to_start_is_answered(engine: EmbeddedEngine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,10 @@ NAMES = (BASE_POLICY, "a", "b")
 PREFIXES = {length: tokens(length, length) for length in (0, 5, 70, 300)}
 
 
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> Folders:
+@pytest.fixture(scope="module", params=[False, True], ids=["fp32", "bf16"])
+def folders(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Folders:
     root = tmp_path_factory.mktemp("exact")
-    base = save_tiny_llama(root / "base")
+    base = save_tiny_llama(root / "base", halves=request.param)
     return Folders(base, {name: save_random_adapter(base, root / name, seed=i) for i, name in enumerate("ab", 1)})
 
 
@@ -63,7 +64,7 @@ requests = st.builds(
 )
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(asks=st.lists(st.tuples(st.sampled_from(NAMES), requests), min_size=1, max_size=7))
 def test_any_batch_equals_plain_forwards(
     asks: list[tuple[str, Generation]], crowded: EmbeddedEngine, reference: Reference
@@ -79,15 +80,20 @@ def alone(folders: Folders) -> Any:
         yield engine
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(asks=st.lists(st.tuples(st.sampled_from(NAMES), requests), min_size=1, max_size=7))
 def test_an_answer_has_the_same_bits_in_any_company_and_with_any_prefix_kept(
     asks: list[tuple[str, Generation]], folders: Folders, alone: EmbeddedEngine
 ) -> None:
-    """But for prompts that go on from a kept answer: a token's keys are rounded as it was computed, drawn or read."""
+    """Prompts that go on from a kept answer included: a token's keys are the same, drawn or read."""
     with running(folders, max_batch=3, prefix_cache_mb=1) as engine:
-        answers = together(engine, asks) + together(engine, asks)
-    for ask, answer in zip(asks * 2, answers, strict=True):
+        answers = together(engine, asks)
+        further = [
+            (name, replace(request, prompt=request.prompt + answer.token_ids + tokens(number, 3)))
+            for number, ((name, request), answer) in enumerate(zip(asks, answers, strict=True))
+        ]
+        answers += together(engine, asks + further)
+    for ask, answer in zip([*asks, *asks, *further], answers, strict=True):
         single = complete(alone, *ask)
         assert answer.token_ids == single.token_ids
         assert answer.logprobs == single.logprobs
@@ -98,6 +104,7 @@ def test_an_answer_has_the_same_bits_in_any_company_and_with_any_prefix_kept(
     ("model", "adapter"),
     [
         ({"tie_word_embeddings": True}, {}),
+        ({"tie_word_embeddings": True, "halves": True}, {}),
         ({"num_attention_heads": 8, "head_dim": 12, "num_key_value_heads": 8}, {}),
         ({"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 5000.0}}, {}),
         ({}, {"use_rslora": True, "lora_alpha": 3.0}),

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness_adapters.engines.embedded.compiled import loop
-from harness_adapters.engines.embedded.kernels import exponential, project, score, soften, swiglu, weigh
+from harness_adapters.engines.embedded.kernels import exponential, score, soften, swiglu, weigh
+from harness_adapters.engines.embedded.products import WIDENED_COLUMNS, project, project_halves
 from harness_adapters.engines.embedded.team import claim, done, new_board, wait
 
 
@@ -19,48 +20,75 @@ def random(*shape: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(shape, dtype=np.float32)
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.integers(1, 13), st.integers(1, 40), st.sampled_from((1, 4, 7, 8, 31, 64, 97)), st.booleans(), st.data())
-def test_a_product_is_the_same_bits_in_any_company(
+WIDTHS = (1, 4, 7, 8, 16, 31, 64, 97)
+
+
+def bf16(*shape: int, seed: int = 0) -> tuple[torch.Tensor, np.ndarray]:
+    """Random bf16 numbers, and the same as fp32."""
+    halves = torch.from_numpy(random(*shape, seed=seed)).bfloat16()
+    return halves, halves.float().numpy()
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.integers(1, 140), st.integers(1, 40), st.sampled_from(WIDTHS), st.booleans(), st.data())
+def test_a_product_is_the_same_bits_in_any_company_and_with_weights_stored_either_way(
     rows: int, columns: int, width: int, add: bool, data: st.DataObject
 ) -> None:
-    x, weight, out = random(rows, width), random(columns, width, seed=1), random(rows, columns, seed=2)
+    halves, weight = bf16(columns, width, seed=1)
+    x, out, wide = random(rows, width), random(rows, columns, seed=2), np.empty(WIDENED_COLUMNS * width, np.float32)
     expected = x.astype(np.float64) @ weight.T.astype(np.float64) + (out if add else 0)
-    whole = out.copy()
+    whole, stored = out.copy(), out.copy()
     project(x, weight.ctypes.data, width, 0, rows, 0, columns, whole, 0, add)
     np.testing.assert_allclose(whole, expected, rtol=1e-4, atol=1e-4)
-    row = data.draw(st.integers(0, rows - 1))
+    project_halves(x, halves.data_ptr(), width, 0, rows, 0, columns, stored, 0, add, wide)
+    assert stored.tobytes() == whole.tobytes()
     first = data.draw(st.integers(0, columns - 1))
     last = data.draw(st.integers(first + 1, columns))
-    part = out.copy()
-    project(x, weight.ctypes.data, width, row, row + 1, first, last, part, first, add)
-    assert part[row, first:last].tobytes() == whole[row, first:last].tobytes()
-    part[row, first:last] = out[row, first:last]
-    assert part.tobytes() == out.tobytes(), "wrote outside its rows and columns"
+    row = data.draw(st.integers(0, rows - 1))
+    until = data.draw(st.integers(row + 1, min(rows, row + 6)))
+    for half in (False, True):
+        part = out.copy()
+        if half:
+            project_halves(x, halves.data_ptr(), width, row, until, first, last, part, first, add, wide)
+        else:
+            project(x, weight.ctypes.data, width, row, until, first, last, part, first, add)
+        assert part[row:until, first:last].tobytes() == whole[row:until, first:last].tobytes()
+        part[row:until, first:last] = out[row:until, first:last]
+        assert part.tobytes() == out.tobytes(), "wrote outside its rows and columns"
 
 
-@settings(max_examples=40, deadline=None)
-@given(st.integers(1, 5), st.integers(1, 300), st.sampled_from((4, 12, 64, 80, 128)), st.data())
-def test_attention_is_the_same_bits_however_the_context_is_cut(
+def attend(
+    queries: np.ndarray, keys: np.ndarray, values: np.ndarray, visible: list[int], cuts: list[int]
+) -> np.ndarray:
+    """Attention of queries that see the first `visible` positions each, the context in parts that begin at `cuts`."""
+    count = max(visible)
+    scores, out = np.zeros((len(queries), count), dtype=np.float32), np.zeros_like(queries)
+    parts = list(zip([0, *cuts], [*cuts, count], strict=True))
+    for first, last in parts:
+        score(queries, keys[first:].ctypes.data, last - first, np.float32(0.3), scores, first)
+    totals = [soften(row[:seen]) for row, seen in zip(scores, visible, strict=True)]
+    for first, last in parts:
+        weigh(scores, first, values[first:].ctypes.data, last - first, np.array(visible), out)
+    result: np.ndarray = out / np.array(totals, dtype=np.float32)[:, None]
+    return result
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 12), st.integers(1, 300), st.sampled_from((4, 12, 64, 80, 128)), st.data())
+def test_attention_is_the_same_bits_however_the_context_is_cut_and_whoever_attends_beside(
     group: int, count: int, width: int, data: st.DataObject
 ) -> None:
     queries, keys, values = random(group, width), random(count, width, seed=1), random(count, width, seed=2)
-    cut = data.draw(st.integers(0, count))
-
-    def attend(cuts: list[int]) -> np.ndarray:
-        scores, tops = np.zeros((group, count), dtype=np.float32), np.full(group, -np.inf, dtype=np.float32)
-        out = np.zeros((group, width), dtype=np.float32)
-        for first, last in zip([0, *cuts], [*cuts, count], strict=True):
-            score(queries, keys[first:].ctypes.data, last - first, np.float32(0.3), scores, first, tops)
-        totals = [soften(scores[g], tops[g]) for g in range(group)]
-        for first, last in zip([0, *cuts], [*cuts, count], strict=True):
-            weigh(scores, first, values[first:].ctypes.data, last - first, out)
-        return out / np.array(totals, dtype=np.float32)[:, None]
-
-    whole = attend([])
-    weights = torch.softmax(torch.from_numpy(queries @ keys.T * np.float32(0.3)).double(), -1)
-    np.testing.assert_allclose(whole, weights @ torch.from_numpy(values).double(), rtol=1e-4, atol=1e-5)
-    assert attend([cut]).tobytes() == whole.tobytes()
+    visible = [data.draw(st.integers(max(1, count - 5), count)) for _ in range(group)]
+    cut = data.draw(st.integers(0, max(visible)))
+    whole = attend(queries, keys, values, visible, [])
+    assert attend(queries, keys, values, visible, [cut]).tobytes() == whole.tobytes()
+    for query, seen in enumerate(visible):
+        weights = torch.softmax(torch.from_numpy(keys[:seen] @ queries[query] * np.float32(0.3)).double(), -1)
+        expected = (weights @ torch.from_numpy(values[:seen]).double()).numpy()
+        np.testing.assert_allclose(whole[query], expected, rtol=1e-4, atol=1e-5)
+        alone = attend(queries[query : query + 1], keys, values, [seen], [min(cut, seen)])
+        assert alone.tobytes() == whole[query : query + 1].tobytes()
 
 
 def test_the_exponential_is_right_over_its_range_and_keeps_what_is_not_a_number() -> None:
@@ -73,6 +101,14 @@ def test_the_exponential_is_right_over_its_range_and_keeps_what_is_not_a_number(
     expected = torch.nn.functional.silu(torch.from_numpy(gate)) * torch.from_numpy(up)
     swiglu(gate, up)
     torch.testing.assert_close(torch.from_numpy(gate), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_score_that_is_not_a_number_makes_all_of_its_row_none() -> None:
+    for value in (np.nan, -np.nan, np.inf):
+        scores = random(20)
+        scores[7] = value
+        soften(scores)
+        assert np.isnan(scores[7])
 
 
 @loop

@@ -14,10 +14,11 @@ LINEAR = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_
 """All linear modules of a Llama layer."""
 
 
-def save_tiny_llama(folder: Path, *, seed: int = 0, **changes: Any) -> Path:
+def save_tiny_llama(folder: Path, *, seed: int = 0, halves: bool = False, **changes: Any) -> Path:
     """Save a random two-layer `LlamaForCausalLM` (97 tokens, 64 wide, 1,024 positions, untied head); returns `folder`.
 
-    `changes` override the transformers `LlamaConfig` (for example `tie_word_embeddings=True`).
+    Weights are bf16 with `halves`, as checkpoints mostly are, else fp32. `changes` override the transformers
+    `LlamaConfig` (for example `tie_word_embeddings=True`).
     """
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
@@ -34,7 +35,10 @@ def save_tiny_llama(folder: Path, *, seed: int = 0, **changes: Any) -> Path:
     }
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        LlamaForCausalLM(LlamaConfig(**{**sizes, **changes})).save_pretrained(folder)
+        model = LlamaForCausalLM(LlamaConfig(**{**sizes, **changes}))
+    if halves:
+        model.bfloat16()
+    model.save_pretrained(folder)
     return folder
 
 

@@ -83,7 +83,7 @@ def compute_prefix(model: Any, trie: Trie, length: int) -> DetachedPrefix:
     with torch.no_grad():
         for start in range(0, length, PREFIX_CHUNK):
             stop = min(start + PREFIX_CHUNK, length)
-            blocks = plan_blocks(trie, start, stop, prefix_length=start, like=model.get_input_embeddings().weight)
+            blocks = plan_blocks(trie, start, stop, prefix_length=start, like=_flow(model))
             record = PrefixStates()
             plan = TriePlan(blocks, prefix=states if start else None, record=record)
             _hidden_states(model, trie, start, stop, plan)
@@ -95,13 +95,21 @@ def term_values(model: Any, trie: Trie, *, temperature: float, prefix: DetachedP
     """Log-prob and entropy of every loss term of `trie`, in its order, under softmax(logits / temperature)."""
     length = prefix.length if prefix is not None else 0
     head = model.get_output_embeddings()
-    blocks = plan_blocks(trie, length, len(trie), prefix_length=length, like=model.get_input_embeddings().weight)
+    blocks = plan_blocks(trie, length, len(trie), prefix_length=length, like=_flow(model))
     plan = TriePlan(blocks, prefix=prefix.states if prefix is not None else None)
     hidden = _hidden_states(model, trie, length, len(trie), plan)
     nodes, term_places = np.unique(trie.term_nodes, return_inverse=True)
     wanted = hidden[torch.from_numpy(nodes - length).to(hidden.device)]
     divisor = temperature * float(getattr(model.config, "logits_scaling", 1.0))
     return _head_logprobs(wanted, head, divisor, term_places, trie.term_tokens)
+
+
+def _flow(model: Any) -> Tensor:
+    """A token's embedding: of the dtype that flows between the layers, which need not be that of their weights."""
+    embeddings = model.get_input_embeddings()
+    with torch.no_grad():
+        flow: Tensor = embeddings(torch.zeros(1, dtype=torch.long, device=embeddings.weight.device))
+    return flow
 
 
 def _hidden_states(model: Any, trie: Trie, start: int, stop: int, plan: TriePlan) -> Tensor:
@@ -133,6 +141,7 @@ class _HeadLogProbs(torch.autograd.Function):
         ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, divisor: float, places: Indices, tokens: Indices
     ) -> tuple[Tensor, Tensor]:
         order = np.argsort(places, kind="stable")
+        wide = weight.to(hidden.dtype)
         device = hidden.device
         logprobs, entropies = (torch.empty(len(places), device=device) for _ in range(2))
         expected = torch.empty_like(hidden) if ctx.needs_input_grad[0] else None
@@ -141,13 +150,13 @@ class _HeadLogProbs(torch.autograd.Function):
             first, after = np.searchsorted(places[order], [start, stop])
             terms = torch.from_numpy(order[first:after])
             rows, columns = torch.from_numpy(places)[terms] - start, torch.from_numpy(tokens)[terms]
-            logits = F.linear(hidden[start:stop], weight, bias).float() / divisor
+            logits = F.linear(hidden[start:stop], wide, bias).float() / divisor
             logs = torch.log_softmax(logits, dim=-1)
             logprobs[terms] = logs[rows.to(device), columns.to(device)]
             probs = logs.exp()
             entropies[terms] = -torch.linalg.vecdot(probs, logs.clamp_min_(-1e4))[rows.to(device)]
             if expected is not None:
-                expected[start:stop] = probs.to(weight.dtype) @ weight
+                expected[start:stop] = probs.to(wide.dtype) @ wide
         ctx.save_for_backward(weight, *([expected] if expected is not None else []))
         ctx.divisor, ctx.places, ctx.tokens = (
             divisor,
@@ -160,10 +169,12 @@ class _HeadLogProbs(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         weight, expected = ctx.saved_tensors
-        upstream = (grads[0] / ctx.divisor).to(weight.dtype)
-        total = torch.zeros(len(expected), dtype=weight.dtype, device=weight.device).index_add_(0, ctx.places, upstream)
+        upstream = (grads[0] / ctx.divisor).to(expected.dtype)
+        total = torch.zeros(len(expected), dtype=expected.dtype, device=weight.device).index_add_(
+            0, ctx.places, upstream
+        )
         grad = expected * -total[:, None]
-        grad.index_add_(0, ctx.places, weight[ctx.tokens] * upstream[:, None])
+        grad.index_add_(0, ctx.places, weight[ctx.tokens].to(expected.dtype) * upstream[:, None])
         return grad, None, None, None, None, None
 
 
@@ -180,7 +191,7 @@ def check_against_plain(model: Any) -> None:
         trie = build(rows)
         packed = term_values(model, trie, temperature=1.0).logprobs
         plain = torch.cat([_plain_logprobs(model, rows[index]) for index in dict.fromkeys(trie.term_rows.tolist())])
-    tolerance = PROBE_TOLERANCE * (1 if model.get_output_embeddings().weight.dtype == torch.float32 else 100)
+    tolerance = PROBE_TOLERANCE * (1 if _flow(model).dtype == torch.float32 else 100)
     difference = float((packed - plain).abs().max())
     if not difference <= tolerance:
         raise TrainingError(

@@ -102,7 +102,7 @@ class Batcher:
 
     def _run(self) -> None:
         failure = EngineError("the engine stopped before the request was answered")
-        # torch's own threads would wait for one another at each operation (`blas`).
+        # torch's own threads would wait for one another at each operation (`helpers`).
         torch.set_num_threads(1)
         try:
             # What is not finite is answered with an error where it shows.

@@ -1,9 +1,9 @@
 """How the engine's inner loops are compiled: numba, to machine code of this processor, without Python's lock.
 
-numba knows numbers and arrays; what the hot loops need besides is here as intrinsics: vectors of eight fp32 numbers
-(`load`, `spread`, `fuse`, `totals`, `store`), atomic counters, prefetching, yielding. Compiled code is kept in the
-user's cache, under a digest of all that is compiled here: only the first start on a machine compiles, and no function
-is kept with the old code of another one in it.
+numba knows numbers and arrays; what the hot loops need besides is here as intrinsics: vectors of `LANES` fp32 numbers
+(`load`, `widen`, `spread`, `fuse`, `totals`, `store`), atomic counters, prefetching, yielding. Compiled code is kept in
+the user's cache, under a digest of all that is compiled here: only the first start on a machine compiles, and no
+function is kept with the old code of another one in it.
 
 Invariant: a vector holds what was put into it and sums in one order, whatever the compiler does with the loop around
 it: numbers do not depend on what else is computed, nor on which loop computes them.
@@ -18,6 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+import llvmlite.binding as llvm
 import numba
 from llvmlite import ir
 from numba import types
@@ -28,10 +29,10 @@ from harness_adapters.storage import cache_root
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-LANES = 8
-"""Numbers of a vector: a register of AVX2; wider processors pair them."""
+LANES = 16 if llvm.get_host_cpu_features().get("avx512vl") else 8
+"""Numbers of a vector: a register of AVX-512, or of AVX2. What a machine computes depends on it, to the last bit."""
 
-SOURCES = ("compiled.py", "decoding.py", "kernels.py", "sampling.py", "team.py")
+SOURCES = ("compiled.py", "forward.py", "kernels.py", "layout.py", "products.py", "sampling.py", "team.py")
 """The files with compiled code."""
 
 
@@ -48,7 +49,8 @@ numba.config.CACHE_DIR = str(CACHE)
 
 _OPTIONS: dict[str, Any] = {"nogil": True, "cache": True, "boundscheck": False, "error_model": "numpy"}
 _FLOAT, _WORD, _LONG, _BYTE = ir.FloatType(), ir.IntType(32), ir.IntType(64), ir.IntType(8)
-_VECTOR = ir.VectorType(_FLOAT, LANES)
+_VECTOR, _WORDS = ir.VectorType(_FLOAT, LANES), ir.VectorType(_WORD, LANES)
+_HALVES = ir.VectorType(ir.IntType(16), LANES)
 
 
 def loop(function: F) -> F:
@@ -63,7 +65,7 @@ def strict(function: F) -> F:
 
 class _VectorType(types.Type):  # type: ignore[misc]
     def __init__(self) -> None:
-        super().__init__(name="eight_floats")
+        super().__init__(name="floats")
 
 
 _vector = _VectorType()
@@ -100,7 +102,7 @@ def _at(builder: Any, address: Any, kind: Any) -> Any:
 
 def _emit_spread(builder: Any, number: Any) -> Any:
     first = builder.insert_element(ir.Constant(_VECTOR, ir.Undefined), number, ir.Constant(_WORD, 0))
-    nought = ir.Constant(ir.VectorType(_WORD, LANES), [0] * LANES)
+    nought = ir.Constant(_WORDS, [0] * LANES)
     return builder.shuffle_vector(first, ir.Constant(_VECTOR, ir.Undefined), nought)
 
 
@@ -115,22 +117,35 @@ def _emit_store(builder: Any, address: Any, vector: Any) -> None:
     builder.store(vector, _at(builder, address, _VECTOR), align=4)
 
 
+def _emit_widen(builder: Any, address: Any) -> Any:
+    halves = builder.load(_at(builder, address, _HALVES), align=2)
+    bits = builder.shl(builder.zext(halves, _WORDS), ir.Constant(_WORDS, [16] * LANES))
+    return builder.bitcast(bits, _VECTOR)
+
+
+def _shuffled(builder: Any, a: Any, b: Any, places: list[int]) -> Any:
+    return builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(_WORD, len(places)), places))
+
+
 def _pairs(builder: Any, a: Any, b: Any) -> Any:
-    """Sums of neighbours: four of `a`, then four of `b`."""
+    """Sums of neighbours: those of `a`, then those of `b`."""
+    places = range(0, 2 * a.type.count, 2)
+    even, odd = (_shuffled(builder, a, b, [start + place for place in places]) for start in (0, 1))
+    return builder.fadd(even, odd)
 
-    def every_second(start: int) -> Any:
-        places = [start + 2 * lane for lane in range(LANES)]
-        return builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(_WORD, LANES), places))
 
-    return builder.fadd(every_second(0), every_second(1))
+def _halved(builder: Any, a: Any) -> Any:
+    """Sums of the first and the second half of a vector."""
+    half = a.type.count // 2
+    first, second = (_shuffled(builder, a, a, list(range(start, start + half))) for start in (0, half))
+    return builder.fadd(first, second)
 
 
 def _emit_totals(builder: Any, address: Any, a: Any, b: Any, c: Any, d: Any) -> None:
+    a, b, c, d = (_halved(builder, vector) if LANES == 16 else vector for vector in (a, b, c, d))
     fours = _pairs(builder, _pairs(builder, a, b), _pairs(builder, c, d))
-    ends = _pairs(builder, fours, fours)
-    four = ir.VectorType(_FLOAT, 4)
-    places = ir.Constant(ir.VectorType(_WORD, 4), [0, 1, 2, 3])
-    builder.store(builder.shuffle_vector(ends, ends, places), _at(builder, address, four), align=4)
+    ends = _shuffled(builder, _pairs(builder, fours, fours), fours, [0, 1, 2, 3])
+    builder.store(ends, _at(builder, address, ends.type), align=4)
 
 
 def _emit_prefetch(builder: Any, address: Any) -> None:
@@ -153,19 +168,22 @@ floats_at = _intrinsic(_pointer, (types.int64,), lambda b, address: _at(b, addre
 """A pointer to the fp32 numbers at an address; `numba.carray` makes an array of it."""
 
 load = _intrinsic(_vector, (types.int64,), lambda b, address: b.load(_at(b, address, _VECTOR), align=4))
-"""The eight numbers at an address."""
+"""The numbers at an address."""
+
+widen = _intrinsic(_vector, (types.int64,), _emit_widen)
+"""The bf16 numbers at an address, as many as a vector has lanes: each is the upper half of its fp32 number."""
 
 spread = _intrinsic(_vector, (types.float32,), _emit_spread)
-"""One number eight times."""
+"""One number in all lanes."""
 
 fuse = _intrinsic(_vector, (_vector, _vector, _vector), _emit_fuse)
 """`a * b + c`, rounded once."""
 
 store = _intrinsic(types.void, (types.int64, _vector), _emit_store)
-"""Write eight numbers to an address."""
+"""Write a vector to an address."""
 
 totals = _intrinsic(types.void, (types.int64, *(_vector,) * 4), _emit_totals)
-"""Write the sums of four vectors to an address, each summed in pairs of neighbours."""
+"""Write the sums of four vectors to an address, each summed in one order of its lanes."""
 
 prefetch = _intrinsic(types.void, (types.int64,), _emit_prefetch)
 """Ask for the cache line at an address that will be read soon."""

@@ -27,7 +27,6 @@ import torch
 
 from harness_adapters.engines.embedded.backend import Backend
 from harness_adapters.engines.embedded.batcher import Batcher
-from harness_adapters.engines.embedded.blas import use_one_openblas_thread
 from harness_adapters.engines.embedded.fallback import TransformersBackend
 from harness_adapters.engines.embedded.lean import LeanBackend
 from harness_adapters.engines.embedded.model import load_module, not_lean
@@ -52,13 +51,12 @@ class EmbeddedEngine:
     """Serve the causal language model of a transformers folder.
 
     `max_batch` sequences run together; `prefix_cache_mb` bounds stored prefixes (0: none); `threads` are torch's
-    threads in a trainer's turn (0: as many as torch takes by itself); the engine computes with its own (`blas`).
+    threads in a trainer's turn (0: as many as torch takes by itself); the engine computes with its own (`helpers`).
     Raises EngineError where the folder cannot be served.
     """
 
     def __init__(self, model_dir: Path, *, max_batch: int, prefix_cache_mb: int, threads: int = 0) -> None:
         self._trainer_threads = threads or torch.get_num_threads()
-        use_one_openblas_thread()
         self.model_dir = model_dir
         self.model: Any = load_module(model_dir)
         self._backend = _backend(self.model, max_batch=max_batch, prefix_cache_bytes=prefix_cache_mb << 20)
@@ -104,13 +102,15 @@ class EmbeddedEngine:
             yield
 
     def submit(self, name: str, request: Generation) -> Future[Answer]:
-        """Queue a request for a model name. Raises KeyError for an unknown name, EngineError where it cannot fit."""
+        """Queue a request for a model name. Raises KeyError for an unknown name, EngineError where it cannot be."""
         with self._names:
             served = self._served[name]
         room = self.positions - len(request.prompt)
         if not request.prompt or room < 1:
             what = f"{len(request.prompt)} tokens, this model takes 1 to {self.positions - 1}"
             raise EngineError(f"the prompt has {what}", "shorten the prompt")
+        if not 0 <= min(request.prompt) <= max(request.prompt) < self.vocabulary:
+            raise EngineError(f"the prompt has token ids outside 0 to {self.vocabulary - 1}", "check its tokenizer")
         if request.max_tokens > room:
             request = Generation(**{**_fields(request), "max_tokens": room})
         return self._batcher.submit(request, served.adapter, served.key)

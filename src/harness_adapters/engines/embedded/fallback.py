@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from harness_adapters.engines.embedded.backend import Job, StepResult
-from harness_adapters.engines.embedded.blas import helpers
+from harness_adapters.engines.embedded.helpers import helpers
 from harness_adapters.engines.embedded.peft_folder import LowRank, read_low_rank
 from harness_adapters.engines.embedded.requests import Answer, Generation
 from harness_adapters.engines.embedded.sampling import sample, token_logprobs

@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
-from harness_adapters.engines.embedded import decoding, sampling
+from harness_adapters.engines.embedded import forward, sampling
 from harness_adapters.engines.embedded.backend import StepResult
 from harness_adapters.engines.embedded.kv import SlotPool
 from harness_adapters.engines.embedded.lora import Adapter, read_adapter
@@ -30,7 +30,7 @@ WORTH_WAITING = 64
 
 def warm_up() -> None:
     """Compile what the engine computes with: half a minute, the first time on a machine."""
-    decoding.warm_up()
+    forward.warm_up()
     sampling.warm_up()
 
 

@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from harness_adapters.engines.embedded.blas import WHOLE, dense
 from harness_adapters.engines.embedded.model import MODULES, LlamaModel
 from harness_adapters.engines.embedded.peft_folder import read_low_rank
 
@@ -29,15 +28,6 @@ class Adapter:
     rank: int
     pairs: tuple[Mapping[str, tuple[Tensor, Tensor]], ...]
     addresses: npt.NDArray[np.int64]
-
-    def add_to(self, out: Tensor, layer: int, module: str, x: Tensor) -> None:
-        pair = self.pairs[layer].get(module)
-        if pair is None:
-            return
-        # Small products have other inner loops than large ones: blocks of one size keep a row's bits its own.
-        for first in range(0, x.shape[0], WHOLE):
-            block = slice(first, first + WHOLE)
-            out[block] += dense(dense(x[block], pair[0]), pair[1])
 
 
 def read_adapter(name: str, folder: Path, model: LlamaModel) -> Adapter:

@@ -1,46 +1,29 @@
-"""A lean forward of Llama-type checkpoints in fp32 on a CPU: packed rows, no masks, no modules on the way.
+"""A Llama-type checkpoint as the engine reads it: the weights' addresses and sizes, and its rotary positions.
 
-The rows of a step are prompt tokens of some sequences, one after the other; linear layers see `[rows, width]` once,
-and only attention knows where a sequence begins (`PromptAttention`). Formulas are those of Llama (RMSNorm, rotary
-positions in the half-split form, grouped-query attention, SwiGLU), so log-probs equal transformers' to rounding.
-
-Invariants
-- There is one copy of the weights: these are references to the module's own tensors, taken before anyone wraps it, so
-  training an adapter in place does not reach them.
-- Nothing here keeps state between steps.
-
-Asymmetry: `forward` is for the many rows of a prompt, on BLAS; the few rows of a decoding step go through `decoding`,
-which finds the same weights by the addresses in `network`.
+Invariant: there is one copy of the weights. These are references to the module's own tensors, taken before anyone wraps
+it, so training an adapter in place does not reach them; where the checkpoint's weights are bf16 numbers, the module
+keeps them as such (`halves`).
 """
 
 from __future__ import annotations
 
-import functools
-import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from harness_adapters.engines.embedded.blas import dense, share
-from harness_adapters.engines.embedded.decoding import Network, column_items
-from harness_adapters.engines.embedded.kernels import project
+from harness_adapters.engines.embedded.halves import keep_halves
 from harness_adapters.engines.embedded.kv import KVShape
+from harness_adapters.engines.embedded.layout import Network, column_items
 from harness_adapters.errors import EngineError
 
 QKV = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
-OUT = ("self_attn.o_proj",)
-GATE_UP = ("mlp.gate_proj", "mlp.up_proj")
-DOWN = ("mlp.down_proj",)
-"""Modules that read the same input."""
 
-MODULES = (*QKV, *OUT, *GATE_UP, *DOWN)
-"""The linear modules of a layer, in the order of `decoding`'s tables."""
+MODULES = (*QKV, "self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj")
+"""The linear modules of a layer, in the order of `forward`'s tables."""
 
 FEW_ROWS = 8
 
@@ -49,44 +32,8 @@ ITEM_COLUMNS = (96, 32)
 
 HEAD_COLUMNS = 256
 
-LOGIT_COLUMNS = 4096
-
 STATIC_ROPE = ("default", "linear", "llama3", "yarn")
 """Rotary variants whose frequencies do not depend on the length of the sequence."""
-
-
-class LayerDelta(Protocol):
-    """What an adapter adds to a layer's projections."""
-
-    def add_to(self, out: Tensor, layer: int, module: str, x: Tensor) -> None:
-        """Add a module's low-rank product of `x` `[rows, in]` to `out` `[rows, out]`, in place."""
-
-
-class Attend(Protocol):
-    """`PromptAttention`'s call."""
-
-    def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor: ...
-
-
-@dataclass(frozen=True, slots=True)
-class AdapterRows:
-    """Rows `start` to `stop` of a step belong to one adapter."""
-
-    start: int
-    stop: int
-    delta: LayerDelta
-
-
-@dataclass(frozen=True, slots=True)
-class _Layer:
-    attention_norm: Tensor
-    mlp_norm: Tensor
-    weights: dict[str, Tensor]
-
-    @property
-    def addresses(self) -> list[int]:
-        owned = (*(self.weights[module] for module in MODULES), self.attention_norm, self.mlp_norm)
-        return [tensor.data_ptr() for tensor in owned]
 
 
 def load_module(model_dir: Path) -> Any:
@@ -122,82 +69,36 @@ def not_lean(config: Any) -> str:
 
 
 class LlamaModel:
-    """Weights and forward. `module` is a plain `LlamaForCausalLM`; its tensors must stay where they are."""
+    """`module` is a plain fp32 `LlamaForCausalLM`; its tensors must stay where they are.
+
+    It is turned into one that keeps its weights as bf16 if nothing is lost by that.
+    """
 
     def __init__(self, module: Any) -> None:
-        config = module.config
+        config, body = module.config, module.model
+        self.halves = keep_halves(module)
         self.hidden: int = config.hidden_size
         self.heads: int = config.num_attention_heads
         self.vocabulary: int = config.vocab_size
         self.positions: int = config.max_position_embeddings
         self.kv_shape = KVShape(config.num_hidden_layers, config.num_key_value_heads, config.head_dim)
+        self.module_shapes = _module_shapes(config)
         self._eps: float = config.rms_norm_eps
-        body = module.model
-        self._embedding: Tensor = body.embed_tokens.weight.detach()
-        self._norm: Tensor = body.norm.weight.detach()
         self._frequencies: Tensor = body.rotary_emb.inv_freq.detach().float()
         self._rotary_scale: float = body.rotary_emb.attention_scaling
-        self._layers = [_read_layer(layer) for layer in body.layers]
-        self._head = module.lm_head.weight.detach()
-        self.module_shapes = _module_shapes(config)
+        self._embedding = _in_order(body.embed_tokens)
+        self._norm = _in_order(body.norm)
+        self._head = _in_order(module.lm_head)
+        self._layers = [_layer_weights(layer) for layer in body.layers]
         self._networks = {columns: self._network(config.intermediate_size, columns) for columns in ITEM_COLUMNS}
-
-    def forward(
-        self, tokens: Sequence[int], positions: Sequence[int], adapters: Sequence[AdapterRows], attend: Attend
-    ) -> Tensor:
-        """Final hidden states, normalised, fp32 `[rows, hidden]`; keys and values go where `attend` keeps them."""
-        x = F.embedding(torch.tensor(tokens), self._embedding)
-        cos, sin = (half[:, None] for half in self.rotary(positions))
-        for index, layer in enumerate(self._layers):
-            normed = self._rms(x, layer.attention_norm)
-            q, k, v = self._split(self._project(normed, index, QKV, adapters), cos, sin)
-            x = x + self._project(attend(index, q, k, v), index, OUT, adapters)
-            gate, up = self._project(self._rms(x, layer.mlp_norm), index, GATE_UP, adapters).chunk(2, dim=1)
-            x = x + self._project(F.silu(gate).mul_(up), index, DOWN, adapters)
-        return self._rms(x, self._norm)
-
-    def logits(self, hidden: Tensor) -> Tensor:
-        """Next-token logits fp32 `[rows, vocabulary]` of hidden states `[rows, hidden]`, few rows."""
-        x, out = hidden.numpy(), np.empty((hidden.shape[0], self.vocabulary), dtype=np.float32)
-        share(
-            [
-                functools.partial(
-                    project, x, self._head.data_ptr(), self.hidden, 0, len(x), first, last, out, first, False
-                )
-                for first, last in itertools.pairwise([*range(0, self.vocabulary, LOGIT_COLUMNS), self.vocabulary])
-            ]
-        )
-        return torch.from_numpy(out)
 
     def rotary(self, positions: Sequence[int]) -> tuple[Tensor, Tensor]:
         """Cosines and sines of positions, each fp32 `[rows, head_dim / 2]`."""
         angles = torch.tensor(positions, dtype=torch.float32)[:, None] * self._frequencies
         return angles.cos() * self._rotary_scale, angles.sin() * self._rotary_scale
 
-    def _project(self, x: Tensor, layer: int, modules: Sequence[str], adapters: Sequence[AdapterRows]) -> Tensor:
-        out = dense(x, *(self._layers[layer].weights[module] for module in modules))
-        for rows in adapters:
-            at = 0
-            for module in modules:
-                stop = at + self.module_shapes[module][1]
-                rows.delta.add_to(out[rows.start : rows.stop, at:stop], layer, module, x[rows.start : rows.stop])
-                at = stop
-        return out
-
-    def _rms(self, x: Tensor, weight: Tensor) -> Tensor:
-        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True).add_(self._eps)) * weight
-
-    def _split(self, qkv: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Packed projections to rotated q, rotated k and v, each `[rows, its heads, head_dim]`."""
-        kv_heads, width = self.kv_shape.kv_heads, self.kv_shape.head_dim
-        by_head = qkv.view(qkv.shape[0], -1, width)
-        rotated = self.heads + kv_heads
-        first, second = by_head[:, :rotated].chunk(2, dim=-1)
-        turned = torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
-        return turned[:, : self.heads], turned[:, self.heads :], by_head[:, rotated:]
-
     def network(self, rows: int) -> Network:
-        """What `decoding` needs to know, in items that suit a number of rows."""
+        """What `forward` needs to know, in items that suit a number of rows."""
         return self._networks[ITEM_COLUMNS[rows > FEW_ROWS]]
 
     def _network(self, inner: int, columns: int) -> Network:
@@ -212,10 +113,11 @@ class LlamaModel:
             inner=inner,
             vocabulary=self.vocabulary,
             epsilon=self._eps,
+            halves=self.halves,
             embedding=self._embedding.data_ptr(),
             norm=self._norm.data_ptr(),
             head=self._head.data_ptr(),
-            weights=np.array([layer.addresses for layer in self._layers], dtype=np.int64),
+            weights=np.array([[tensor.data_ptr() for tensor in layer] for layer in self._layers], dtype=np.int64),
             qkv_items=column_items([(places[m], self.module_shapes[m][1]) for m in QKV], columns),
             out_items=column_items([(0, self.hidden)], columns),
             inner_items=column_items([(0, inner)], columns),
@@ -223,9 +125,17 @@ class LlamaModel:
         )
 
 
-def _read_layer(layer: Any) -> _Layer:
-    weights = {module: layer.get_submodule(module).weight.detach().contiguous() for module in MODULES}
-    return _Layer(layer.input_layernorm.weight.detach(), layer.post_attention_layernorm.weight.detach(), weights)
+def _layer_weights(layer: Any) -> list[Tensor]:
+    """A layer's weights in the order of `forward`'s table of addresses."""
+    owners = [*(layer.get_submodule(module) for module in MODULES)]
+    return [_in_order(owner) for owner in (*owners, layer.input_layernorm, layer.post_attention_layernorm)]
+
+
+def _in_order(owner: Any) -> Tensor:
+    """A module's weight in C order, as the compiled step reads it."""
+    weight: Tensor = owner.weight.detach()
+    assert weight.is_contiguous()
+    return weight
 
 
 def _module_shapes(config: Any) -> dict[str, tuple[int, int]]:

@@ -41,6 +41,13 @@ class Sequence(Job):
     def prompt_left(self) -> int:
         return len(self.request.prompt) - self.position if self.filling is not None else 0
 
+    def end(self, pool: SlotPool) -> tuple[Segment, int]:
+        """Where the next keys and values are written: the end of the context, and how many of its positions are
+        valid."""
+        if self.filling is not None:
+            return self.filling, self.filled
+        return pool.view(self.slot, pool.capacity), self.slot_length
+
     def begin(self, shape: KVShape, match: Match) -> None:
         """Take over a cache match and make room for the rest of the prompt."""
         self.node, self.referred, self.cached = match.node, match.referred, match.length

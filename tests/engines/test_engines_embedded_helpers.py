@@ -1,36 +1,12 @@
-"""Products in shared pieces: the same numbers whoever computes which piece, and no waiting for a thread held up."""
+"""Work shared with helpers: done once, whoever gets to it first, and no waiting for a thread held up."""
 
 from __future__ import annotations
 
 import threading
 
 import pytest
-import torch
 
-from harness_adapters.engines.embedded.blas import WHOLE, WORTH_SHARING, Errand, Helpers, dense, share
-
-
-@pytest.mark.parametrize("rows", [1, 2, 7, 16, 65, 200])
-@pytest.mark.parametrize("columns", [1, 2, 4097, 16_384])
-def test_products_are_the_plain_ones_for_any_number_of_rows_and_columns(rows: int, columns: int) -> None:
-    generator = torch.Generator().manual_seed(rows * columns)
-    x = torch.randn(rows, 288, generator=generator)
-    weights = [torch.randn(wide, 288, generator=generator) for wide in (columns, 3)]
-    product = dense(x, *weights)
-    torch.testing.assert_close(product, x @ torch.cat(weights).t(), rtol=1e-5, atol=1e-4)
-    assert all(torch.equal(dense(x, *weights), product) for _ in range(5)), "depends on who was faster"
-    assert 16 * 288 * 16_384 > WORTH_SHARING > 288 * 4097
-
-
-@pytest.mark.parametrize("width", [32, 64, 100, 576, 1536])
-@pytest.mark.parametrize("columns", [1, 8, 31, 32, 33, 65, 192, 576])
-def test_a_row_has_the_same_bits_in_any_company_of_whole_blocks(width: int, columns: int) -> None:
-    generator = torch.Generator().manual_seed(width * columns)
-    x, weight = torch.randn(256, width, generator=generator), torch.randn(columns, width, generator=generator)
-    whole = dense(x, weight)
-    for rows in range(WHOLE, 256, WHOLE):
-        assert torch.equal(dense(x[:rows], weight), whole[:rows])
-        assert torch.equal(dense(x[-rows:], weight), whole[-rows:])
+from harness_adapters.engines.embedded.helpers import Errand, Helpers, share
 
 
 def test_work_is_done_once_whoever_gets_to_it_first() -> None:
