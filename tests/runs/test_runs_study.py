@@ -183,7 +183,7 @@ def test_a_run_or_a_study_file_that_was_edited_is_refused(tmp_path: Path) -> Non
     path = only_study(tmp_path / "runs")
     (config,) = path.glob("mine-s1-*/config.resolved.toml")
     kept = config.read_text()
-    config.write_text(kept.replace("learning_rate = 0.0001", "learning_rate = 0.001"))
+    config.write_text(kept.replace("grad_norm = 1.0", "grad_norm = 2.0"))
     with pytest.raises(RunError, match="another configuration than its study"):
         resume_study(path, play)
     config.write_text(kept)
